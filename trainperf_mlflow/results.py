@@ -1,0 +1,269 @@
+"""The plain frozen records that travel between the rooms.
+
+They hold what was measured and what was concluded, never how; every record
+can be written as JSON and read back unchanged (``to_json`` / ``from_json``).
+Times are milliseconds, memory is MiB (written ``mb``, as in the source
+documents), and a value that was not measured is ``None`` or absent, never 0.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+Role = Literal["baseline", "candidate"]
+Setting = JsonValue  # the value of one configuration key
+
+
+class Record(BaseModel):
+    """Base of all records: immutable, no unknown fields, NaN survives JSON (as a string)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        return self.model_dump_json(indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        return cls.model_validate_json(text)
+
+
+class Status(StrEnum):
+    """How a repeat, and a variant as the worst of its repeats, ended."""
+
+    OK = "ok"
+    OOM = "oom"  # out of memory: the exception, or the kernel killed the worker
+    FAILED = "failed"  # any other error, with its text
+    UNSUPPORTED = "unsupported"  # this device cannot do it, with the reason
+    DIVERGED = "diverged"  # NaN or infinite loss
+    TIMEOUT = "timeout"
+
+
+class Variant(Record):
+    """The baseline or one candidate, as it was planned.
+
+    ``config`` is the whole merged configuration, ``changed`` the part in which
+    a candidate differs from the baseline (empty for the baseline).
+    """
+
+    name: str
+    role: Role
+    config: dict[str, Setting]
+    changed: dict[str, Setting] = Field(default_factory=dict)
+    changed_variable: str | None = None
+
+
+class Workload(Record):
+    """What must be equal between the variants, and its digest.
+
+    ``identity`` is everything that is trained and on what, without the changed
+    variables; ``digest`` is the SHA-256 of its canonical JSON.
+    """
+
+    digest: str
+    identity: dict[str, JsonValue]
+    device: str  # resolved, e.g. "cpu", "cuda:0"
+    name: str  # the preset's or the task's name, for people
+    source: str  # where the data come from, for people
+    # Variant name -> why this device cannot run it.
+    unsupported: dict[str, str] = Field(default_factory=dict)
+    # Facts for people and for the run's params: parameters, weights=random, ...
+    facts: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class Study(Record):
+    """What was asked for and on what it ran: ``study.json``, written before the first step."""
+
+    schema_version: Literal["trainperf-study/v1"] = "trainperf-study/v1"
+    study_id: str  # the MLflow run id of the study
+    name: str
+    plan: dict[str, JsonValue]  # Plan.model_dump(mode="json")
+    policy: str
+    goal: str | None = None
+    hypothesis: str | None = None
+    thresholds: dict[str, float] = Field(default_factory=dict)  # defaults and overrides, merged
+    variants: tuple[Variant, ...]
+    workload: Workload
+    label: str | None = None
+    command: str  # how to repeat it
+    created_at: float  # Unix seconds
+    toolkit_version: str
+
+
+class Block(Record):
+    """Consecutive measured steps, the device synchronised at both ends."""
+
+    index: int
+    started_at: float  # Unix seconds
+    wall_ms: float  # the whole block
+    step_ms: tuple[float, ...]
+    losses: tuple[float | None, ...]
+    # What disturbed the block, where the system tells it.
+    cpu_ms: float | None = None
+    run_delay_ms: float | None = None  # runnable, but waiting for a core
+    involuntary_switches: int | None = None
+    page_faults: int | None = None
+
+
+class Effect(Record):
+    """Whether one changed setting is really in effect on the live task."""
+
+    key: str
+    wanted: Setting
+    verified: bool | None  # None: could not be checked
+    detail: str
+
+
+class Repeat(Record):
+    """One fresh process with a fresh initialisation of one variant: ``result.json``."""
+
+    schema_version: Literal["trainperf-repeat/v1"] = "trainperf-repeat/v1"
+    study_id: str
+    variant: str
+    index: int  # the round, from 0
+    seed: int
+    status: Status
+    error: str | None = None
+    started_at: float  # Unix seconds
+    ended_at: float
+    samples_per_step: float | None = None
+    tokens_per_step: float | None = None
+    build_s: float | None = None
+    warmup_steps: int = 0
+    first_step_ms: float | None = None
+    blocks: tuple[Block, ...] = ()
+    peak_mem_mb: float | None = None
+    peak_mem_source: Literal["accelerator_allocator", "tensor_tracker"] | None = None
+    peak_reserved_mb: float | None = None
+    num_alloc_retries: int | None = None
+    host_peak_rss_mb: float | None = None
+    loss: float | None = None  # of the last measured step
+    eval_loss: float | None = None
+    effects: tuple[Effect, ...] = ()
+    notes: tuple[str, ...] = ()  # what could not be measured, and why
+    environment: dict[str, JsonValue] = Field(default_factory=dict)  # -> environment.json
+
+
+class RepeatValues(Record):
+    """A repeat as a comparison reads it: status and metrics by their MLflow names."""
+
+    index: int
+    status: Status
+    error: str | None = None
+    run_id: str | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
+
+
+class VariantValues(Record):
+    """A variant as a comparison reads it, from MLflow or from disk."""
+
+    name: str
+    role: Role
+    status: Status
+    error: str | None = None
+    run_id: str | None = None
+    config: dict[str, Setting] = Field(default_factory=dict)
+    changed_variable: str | None = None
+    effect_verified: bool | None = None
+    effect_detail: str | None = None
+    peak_mem_source: str | None = None
+    quality_checked: bool = False  # eval_loss was taken on real text
+    metrics: dict[str, float] = Field(default_factory=dict)  # means over the ok repeats
+    repeats: tuple[RepeatValues, ...] = ()
+
+
+class Decision(Record):
+    """accept, tune, reject, or measure (a probe), with what follows from it."""
+
+    decision: Literal["accept", "tune", "reject", "measure"]
+    reason: str  # a stable snake_case code
+    text: str  # the reason in words, with the numbers that decided
+    next_action: str
+    rollback: bool
+    policy: str
+    # Only intervals can confirm; a rule on point values alone stays unconfirmed.
+    confidence: Literal["confirmed", "unconfirmed", "unfit"] = "unconfirmed"
+
+
+class CandidateComparison(Record):
+    """One candidate against the baseline."""
+
+    variant: str
+    status: Status
+    changed_variable: str | None
+    delta: dict[str, float]  # names of the MLflow metrics without "delta/"
+    metrics: dict[str, float]
+    effect_verified: bool | None
+    decision: Decision
+    # What the other rule sets say about the same numbers, by policy.
+    other_decisions: dict[str, Decision] = Field(default_factory=dict)
+    note: str  # gain and cost in words
+    pairs: int  # rounds in which both baseline and candidate succeeded
+    run_id: str | None = None
+
+
+class Comparison(Record):
+    """A study's comparison and decision: ``comparison.json``."""
+
+    schema_version: Literal["trainperf-comparison/v1"] = "trainperf-comparison/v1"
+    study_id: str
+    study: str
+    workload: str
+    workload_digest: str
+    goal: str | None
+    hypothesis: str | None
+    policy: str
+    thresholds: dict[str, float]
+    baseline: VariantValues | None  # None for a probe
+    candidates: tuple[CandidateComparison, ...]
+    best_candidate: str | None
+    decision: Decision
+    warnings: tuple[str, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """The object that ``--format json`` prints: the decision's fields at the top level."""
+        decision = self.decision
+        return {
+            "schema_version": self.schema_version,
+            "study_id": self.study_id,
+            "study": self.study,
+            "workload": self.workload,
+            "workload_digest": self.workload_digest,
+            "decision": decision.decision,
+            "reason": decision.reason,
+            "text": decision.text,
+            "next_action": decision.next_action,
+            "rollback": decision.rollback,
+            "confidence": decision.confidence,
+            "policy": decision.policy,
+            "goal": self.goal,
+            "hypothesis": self.hypothesis,
+            "thresholds": self.thresholds,
+            "best_candidate": self.best_candidate,
+            "baseline": None if self.baseline is None else self.baseline.model_dump(mode="json"),
+            "candidates": [
+                {
+                    "variant": candidate.variant,
+                    "status": candidate.status.value,
+                    "decision": candidate.decision.decision,
+                    "reason": candidate.decision.reason,
+                    "text": candidate.decision.text,
+                    "next_action": candidate.decision.next_action,
+                    "other_decisions": {
+                        name: other.model_dump(mode="json")
+                        for name, other in candidate.other_decisions.items()
+                    },
+                    "changed_variable": candidate.changed_variable,
+                    "effect_verified": candidate.effect_verified,
+                    "delta": candidate.delta,
+                    "metrics": candidate.metrics,
+                    "note": candidate.note,
+                    "pairs": candidate.pairs,
+                    "run_id": candidate.run_id,
+                }
+                for candidate in self.candidates
+            ],
+            "warnings": list(self.warnings),
+        }
