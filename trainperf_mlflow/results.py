@@ -174,6 +174,15 @@ class VariantValues(Record):
     repeats: tuple[RepeatValues, ...] = ()
 
 
+class Check(Record):
+    """One line of ``trainperf doctor``: what was looked at, what was found, what to do."""
+
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    remedy: str = ""
+
+
 class Decision(Record):
     """accept, tune, reject, or measure (a probe), with what follows from it."""
 

@@ -1,0 +1,100 @@
+"""One untimed step under observation: does the change take effect, and what is the tensor peak?
+
+It runs after everything that is timed, so that watching costs no measured step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+from trainperf_mlflow.workloads.effects import Observed
+from trainperf_mlflow.workloads.task import CallableTask, Task, run_step
+
+from trainperf_mlflow.measurement.memory import (
+    MIB,
+    TensorTracker,
+    compiled_step,
+    resident_tensors,
+)
+
+
+class Audit(NamedTuple):
+    """What one observed step showed; ``peak_mem_mb`` is the CPU tensors' peak in MiB."""
+
+    observed: Observed
+    peak_mem_mb: float | None
+
+
+class _Observer(TorchDispatchMode):
+    """Watches the operations of a step: matrix products by dtype, copies to the host, names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matmul_flops: Counter[str] = Counter()
+        self.device_to_host_bytes = 0
+        self.ops: set[str] = set()
+        self.recomputed_modules = 0
+
+    def count_recompute(self, module: torch.nn.Module, inputs: Any) -> None:
+        # Inside autograd's backward a graph task is running; a module's forward there recomputes.
+        if torch._C._current_graph_task_id() != -1:
+            self.recomputed_modules += 1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.ops.add(str(func))
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        count = flop_registry.get(func._overloadpacket)
+        if count is not None and tensors:
+            dtype = str(tensors[0].dtype).removeprefix("torch.")
+            self.matmul_flops[dtype] += count(*args, **kwargs, out_val=result)
+        if isinstance(result, torch.Tensor) and result.device.type == "cpu":
+            source = next((t for t in reversed(tensors) if t.device.type != "cpu"), None)
+            if source is not None:
+                self.device_to_host_bytes += source.nbytes
+        return result
+
+
+def audit(task: Task, device: torch.device, compiled: bool) -> Audit:
+    """Run one or two untimed steps under observation.
+
+    A task that does not name its tensors (a plain callable) runs a first step
+    only to make them known, so that the second one's peak is complete.
+    """
+    observer = _Observer()
+    tracker = TensorTracker() if device.type == "cpu" else None
+    steps = 2 if isinstance(task, CallableTask) and tracker is not None else 1
+    hook = register_module_forward_pre_hook(observer.count_recompute)
+    try:
+        for _ in range(steps):
+            if tracker is None:
+                with observer:
+                    run_step(task)
+                continue
+            tracker.track(resident_tensors(task))
+            tracker.peak = tracker.current
+            with tracker, observer:
+                run_step(task)
+    finally:
+        hook.remove()
+    peak = tracker.peak / MIB if tracker is not None and tracker.peak else None
+    regions = None
+    if compiled:
+        compiled_peak, regions = compiled_step(task)
+        # Under the modes above compiled code ran eagerly: that peak is not the variant's.
+        peak = compiled_peak if tracker is not None else None
+    observed = Observed(
+        matmul_flops=dict(observer.matmul_flops),
+        recomputed_modules=observer.recomputed_modules,
+        device_to_host_bytes=observer.device_to_host_bytes,
+        ops=frozenset(observer.ops),
+        compiled_regions=regions,
+    )
+    return Audit(observed, peak)

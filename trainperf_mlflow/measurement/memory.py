@@ -1,0 +1,157 @@
+"""Peak memory of training steps: the accelerator's allocator, the process's RSS,
+and on a CPU, whose allocator counts nothing, the tensors themselves.
+
+The tensor peak answers "does the technique save memory"; the resident set
+answers "does it fit", and hides most savings because freed memory stays with
+the process.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from trainperf_mlflow.workloads.task import Task, run_step
+
+MIB = 1024**2
+_CLEAR_PEAK = "5"  # proc(5): writing 5 to clear_refs resets the peak resident set
+
+
+class AllocatorPeak(NamedTuple):
+    """What an accelerator's caching allocator held at most; MiB."""
+
+    allocated_mb: float
+    reserved_mb: float
+    alloc_retries: int
+
+
+def reset_allocator_peak(device: torch.device) -> None:
+    if device.type != "cpu":
+        with suppress(AttributeError, RuntimeError, NotImplementedError):
+            torch.accelerator.memory.reset_peak_memory_stats(device)
+
+
+def allocator_peak(device: torch.device) -> AllocatorPeak | None:
+    """The peak since the last reset; None on a CPU or where the backend keeps no such count."""
+    if device.type == "cpu":
+        return None
+    try:
+        stats = torch.accelerator.memory.memory_stats(device)
+        return AllocatorPeak(
+            allocated_mb=torch.accelerator.memory.max_memory_allocated(device) / MIB,
+            reserved_mb=torch.accelerator.memory.max_memory_reserved(device) / MIB,
+            alloc_retries=int(stats.get("num_alloc_retries", 0)),
+        )
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return None
+
+
+def reset_rss_peak() -> None:
+    """Forget the peak so far (Linux); elsewhere the peak is that of the process's whole life."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text(_CLEAR_PEAK)
+
+
+def rss_peak_mb() -> float | None:
+    """Peak resident set of this process since the last reset; MiB."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    with suppress(psutil.Error):
+        return float(psutil.Process().memory_info().rss) / MIB
+    return None
+
+
+class TensorTracker(TorchDispatchMode):
+    """Counts the bytes of all CPU tensor storages alive, and their peak.
+
+    A storage counts from the first operation that makes or uses it until it is
+    freed; views share one, in-place results are no new one. What exists before
+    is told by ``track``. Buffers inside an operation are not seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes: dict[int, int] = {}
+        self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self.current = 0
+        self.peak = 0
+
+    def track(self, values: Iterable[Any]) -> None:
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+                self._see(value.untyped_storage())
+        self.peak = max(self.peak, self.current)
+
+    def _see(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        size = storage.nbytes()
+        known = self._bytes.get(key)
+        if known is None:
+            self._watches[key] = weakref.ref(storage, lambda _: self._forget(key))
+            known = 0
+        self._bytes[key] = size
+        self.current += size - known
+
+    def _forget(self, key: int) -> None:
+        del self._watches[key]
+        self.current -= self._bytes.pop(key)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.track(_tensors((args, kwargs)))
+        self.track(_tensors(result))
+        return result
+
+
+def _tensors(tree: Any) -> list[Any]:
+    return [tree] if isinstance(tree, torch.Tensor) else tree_leaves(tree)
+
+
+def resident_tensors(task: Task) -> Iterator[torch.Tensor]:
+    """What a task holds between two steps, gradients of the last one included."""
+    for tensor in task.state_tensors():
+        yield tensor
+        if tensor.is_leaf and tensor.grad is not None:
+            yield tensor.grad
+
+
+def compiled_step(task: Task) -> tuple[float | None, int]:
+    """Peak tensor memory (MiB) and number of compiled regions of one profiled step.
+
+    A dispatch mode would make compiled code run eagerly, so the profiler's
+    allocation events are summed up instead, on top of what was there before.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in resident_tensors(task)}
+    before = sum(storage.nbytes() for storage in storages.values() if storage.device.type == "cpu")
+    storages.clear()  # or they would outlive the step that frees them
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run_step(task)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+    allocations = sorted(
+        (event for event in events if event.get("name") == "[memory]"),
+        key=lambda event: float(event["ts"]),
+    )
+    current = peak = before
+    for event in allocations:
+        if event["args"].get("Device Type") == 0:  # the CPU
+            current += int(event["args"]["Bytes"])
+            peak = max(peak, current)
+    regions = sum("Torch-Compiled Region" in str(event.get("name")) for event in events)
+    return (peak / MIB if allocations else None), regions

@@ -1,0 +1,222 @@
+"""What runs inside a worker process: one repeat of one variant, step by step on request.
+
+The worker stays alive between requests, so that blocks of two workers can
+take turns. It answers with plain records; errors become a status and a text.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+import torch
+from trainperf_mlflow.workloads.task import Task, build_task, run_step
+
+from trainperf_mlflow.errors import TrainperfError
+from trainperf_mlflow.measurement.audit import audit
+from trainperf_mlflow.measurement.environment import environment
+from trainperf_mlflow.measurement.memory import (
+    allocator_peak,
+    reset_allocator_peak,
+    reset_rss_peak,
+    rss_peak_mb,
+)
+from trainperf_mlflow.measurement.timing import diverged, first_step, timed_block
+from trainperf_mlflow.results import Block, Record, Setting, Status, Workload
+from trainperf_mlflow.results import Effect as Effect
+from trainperf_mlflow.results import Variant as Variant
+
+MAX_ERROR_CHARS = 4000
+
+
+class Built(Record):
+    """The answer to ``build``."""
+
+    build_s: float
+    samples_per_step: float
+    tokens_per_step: float | None
+    environment: dict[str, Any]
+
+
+class Warmed(Record):
+    """The answer to ``warmup``."""
+
+    first_step_ms: float | None
+    steps: int
+
+
+class Finished(Record):
+    """The answer to ``finish``; MiB."""
+
+    peak_mem_mb: float | None
+    peak_mem_source: Literal["accelerator_allocator", "tensor_tracker"] | None
+    peak_reserved_mb: float | None
+    num_alloc_retries: int | None
+    host_peak_rss_mb: float | None
+    eval_loss: float | None
+    effects: tuple[Effect, ...]
+    notes: tuple[str, ...]
+
+
+class Diverged(Exception):
+    """A loss is NaN or infinite."""
+
+
+class Repeat:
+    """The state of a repeat: the live task on its device."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+
+    @property
+    def task(self) -> Task:
+        if self._task is None:
+            raise RuntimeError("no task has been built yet")
+        return self._task
+
+    def describe(self, **arguments: Any) -> Workload:
+        from trainperf_mlflow.workloads.describe import describe
+
+        return describe(**arguments)
+
+    def preflight(self) -> list[dict[str, str]]:
+        from trainperf_mlflow.measurement.preflight import torch_checks
+
+        return [check.model_dump() for check in torch_checks()]
+
+    def build(
+        self,
+        task: str,
+        config: Mapping[str, Setting],
+        changed: Mapping[str, Setting],
+        seed: int,
+        data_seed: int,
+        device: str,
+    ) -> Built:
+        torch.set_num_threads(int(os.environ.get("TRAINPERF_THREADS", "1")))
+        self.device = torch.device(device)
+        self.changed = dict(changed)
+        self.compiled = config.get("compile", "off") not in ("off", False, None)
+        begin = time.perf_counter()
+        self._task = build_task(task, config, seed, self.device, data_seed)
+        return Built(
+            build_s=time.perf_counter() - begin,
+            samples_per_step=float(self.task.samples_per_step),
+            tokens_per_step=self.task.tokens_per_step,
+            environment=environment(self.device),
+        )
+
+    def _step(self) -> Any:
+        return run_step(self.task)
+
+    def warmup(self, steps: int) -> Warmed:
+        """Steps that are not measured; the first one's time is kept apart.
+
+        The peaks are reset at the end, so that they are those of measured steps.
+        """
+        first_step_ms = None
+        if steps:
+            first_step_ms, loss = first_step(self._step, self.device)
+            self._refuse_divergence((loss,))
+        if steps > 1:
+            block = timed_block(self._step, steps - 1, self.device, index=0)
+            self._refuse_divergence(block.losses)
+        reset_allocator_peak(self.device)
+        reset_rss_peak()
+        return Warmed(first_step_ms=first_step_ms, steps=steps)
+
+    def block(self, index: int, steps: int) -> Block:
+        return timed_block(self._step, steps, self.device, index)
+
+    def finish(self) -> Finished:
+        """Everything that must not disturb the measured steps, in this order: the peaks of
+        training, the evaluation (whose own peak may be higher), the observed step."""
+        allocator = allocator_peak(self.device)
+        rss_mb = rss_peak_mb()
+        eval_loss = self.task.evaluate()
+        self._refuse_divergence((eval_loss,))
+        notes = []
+        effects: tuple[Effect, ...] = ()
+        peak_mb = None
+        try:
+            from trainperf_mlflow.workloads.effects import verify_effects
+
+            seen = audit(self.task, self.device, self.compiled)
+            peak_mb = seen.peak_mem_mb
+            effects = verify_effects(self.task, self.changed, seen.observed)
+        except Exception as error:
+            # Watching failed, not the training: what was measured stays.
+            notes.append(f"the observed step failed, so effects are not proven: {error!r}"[:500])
+        if self.device.type == "cpu" and peak_mb is None:
+            notes.append("peak memory was not measured: no tensor was seen during a step")
+        self.task.close()
+        return Finished(
+            peak_mem_mb=allocator.allocated_mb if allocator else peak_mb,
+            peak_mem_source="accelerator_allocator"
+            if allocator
+            else ("tensor_tracker" if peak_mb is not None else None),
+            peak_reserved_mb=allocator.reserved_mb if allocator else None,
+            num_alloc_retries=allocator.alloc_retries if allocator else None,
+            host_peak_rss_mb=rss_mb,
+            eval_loss=eval_loss,
+            effects=effects,
+            notes=tuple(notes),
+        )
+
+    def _refuse_divergence(self, losses: tuple[float | None, ...]) -> None:
+        if diverged(losses):
+            raise Diverged(f"the loss became {next(x for x in losses if diverged((x,)))}")
+
+
+def serve(connection: Connection) -> None:
+    """Answer requests until the command closes the connection."""
+    repeat = Repeat()
+    requests: dict[str, Callable[..., Any]] = {
+        name: getattr(repeat, name)
+        for name in ("describe", "preflight", "build", "warmup", "block", "finish")
+    }
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            answer: tuple[str, Any] = ("done", requests[name](**arguments))
+        except TrainperfError as error:
+            answer = ("refused", error)
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt of a user's task are failures of that task too.
+            traceback.print_exc()
+            answer = ("failed", (status_of(error), describe_error(error)))
+        connection.send(answer)
+
+
+def status_of(error: BaseException) -> Status:
+    """Which status an exception means.
+
+    >>> status_of(MemoryError()).value
+    'oom'
+    """
+    if isinstance(error, Diverged):
+        return Status.DIVERGED
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return Status.OOM
+    # The CPU allocator raises a plain RuntimeError.
+    if isinstance(error, RuntimeError) and (
+        "can't allocate memory" in str(error) or "out of memory" in str(error).lower()
+    ):
+        return Status.OOM
+    return Status.FAILED
+
+
+def describe_error(error: BaseException) -> str:
+    """The error in one text: its type, its message, and where it was raised."""
+    text = f"{type(error).__name__}: {error}".strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        text += f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"  # noqa: PTH119
+    return text[:MAX_ERROR_CHARS]
