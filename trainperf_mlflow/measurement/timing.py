@@ -10,6 +10,7 @@ on the device until then: reading one would synchronise every step.
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import resource
 import time
@@ -79,7 +80,7 @@ def _host_steps(step: Step, steps: int, device: torch.device) -> tuple[int, list
     for i in range(steps):
         losses[i] = step()
         marks[i + 1] = clock()
-    times = [(end - begin) / NS_PER_MS for begin, end in zip(marks, marks[1:], strict=False)]
+    times = [(end - begin) / NS_PER_MS for begin, end in itertools.pairwise(marks)]
     return marks[-1] - marks[0], times, losses
 
 
@@ -96,7 +97,7 @@ def _device_steps(
         events[i + 1].record()
     synchronize(device)
     wall_ns = clock() - begin
-    times = [start.elapsed_time(end) for start, end in zip(events, events[1:], strict=False)]
+    times = [start.elapsed_time(end) for start, end in itertools.pairwise(events)]
     return wall_ns, times, losses
 
 

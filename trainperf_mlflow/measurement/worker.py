@@ -62,7 +62,7 @@ class Finished(Record):
     notes: tuple[str, ...]
 
 
-class Diverged(Exception):
+class DivergedError(Exception):
     """A loss is NaN or infinite."""
 
 
@@ -169,7 +169,7 @@ class Repeat:
 
     def _refuse_divergence(self, losses: tuple[float | None, ...]) -> None:
         if diverged(losses):
-            raise Diverged(f"the loss became {next(x for x in losses if diverged((x,)))}")
+            raise DivergedError(f"the loss became {next(x for x in losses if diverged((x,)))}")
 
 
 def serve(connection: Connection) -> None:
@@ -201,7 +201,7 @@ def status_of(error: BaseException) -> Status:
     >>> status_of(MemoryError()).value
     'oom'
     """
-    if isinstance(error, Diverged):
+    if isinstance(error, DivergedError):
         return Status.DIVERGED
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return Status.OOM

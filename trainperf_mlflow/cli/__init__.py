@@ -1,0 +1,256 @@
+"""The command line: parse, call the API, print. No logic, and nothing heavy imported at start."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from trainperf_mlflow.errors import EXIT_FAULT, TrainperfError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Command(click.Command):
+    """Tells the user's errors in one line each, with their exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TrainperfError as error:
+            click.echo(f"trainperf: {one_line(str(error))}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("trainperf: interrupted", err=True)
+            ctx.exit(130)
+
+
+class _Group(click.Group):
+    command_class = _Command
+
+
+def one_line(text: str) -> str:
+    """A message without control characters, which a hostile name could smuggle in.
+
+    >>> one_line("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(
+        character if character.isprintable() or character == "\n" else repr(character)[1:-1]
+        for character in text
+    )
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="trainperf-mlflow", prog_name="trainperf")
+def cli() -> None:
+    """I changed how we train: is it really better, what does it cost, do we keep it?
+
+    Measures a baseline and its candidates in fresh processes and alternating
+    order, keeps every run in MLflow, and decides accept, tune or reject with
+    the reason.
+
+    \b
+    Exit codes: 0 done (whatever the decision), 1 a fault of the toolkit,
+    2 wrong usage or an invalid plan, 3 nothing could be measured or recorded,
+    4 the evidence does not match, 130 and 143 after a signal.
+    """
+
+
+def store_options(command: F) -> F:
+    """The options that every command has."""
+    for option in (
+        click.option(
+            "--format",
+            "output",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            help="json: one object on stdout, for machines.",
+        ),
+        click.option(
+            "--experiment", metavar="NAME", help="MLflow experiment.  [default: trainperf]"
+        ),
+        click.option(
+            "--tracking-uri",
+            metavar="URI",
+            help="MLflow store.  [default: MLFLOW_TRACKING_URI, or mlflow.db in this folder]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@cli.command()
+@click.option("--study", metavar="NAME", help="Name of the study.")
+@click.option("--plan", metavar="FILE.yaml", help="The plan as a file; other flags override it.")
+@click.option("--task", metavar="MODULE:FACTORY", help="Your own task instead of the causal LM.")
+@click.option("--workload", metavar="quick|smoke|pressure|pressure_1024", help="Preset of sizes.")
+@click.option("--model", metavar="M", help="tiny, qwen25_small, deepseek_r1_small, hub id, folder.")
+@click.option("--model-source", metavar="auto|huggingface|modelscope|local|config")
+@click.option("--set", "settings", multiple=True, metavar="K=V", help="A setting of all variants.")
+@click.option("--baseline", metavar="K=V,...", help="Settings that candidates start from.")
+@click.option(
+    "--candidate",
+    multiple=True,
+    metavar="NAME|NAME:K=V,...",
+    help="A change: bf16, fp16, amp, tf32, fused, checkpoint, offload, hybrid, compile, "
+    "or settings of your own. Repeat it, or separate by ';'.",
+)
+@click.option("--default-candidates", hidden=True, help="Where neither plan nor flags name any.")
+@click.option(
+    "--probe",
+    is_flag=False,
+    flag_value="true",
+    metavar="",
+    help="Only measure, compare with nothing.",
+)
+@click.option("--repeats", metavar="N", help="Fresh processes per variant.  [default: 3]")
+@click.option("--blocks", metavar="N|auto", help="Measured blocks per repeat.  [default: 1]")
+@click.option("--warmup", metavar="N|auto", help="Steps before measuring.  [default: the preset's]")
+@click.option("--iters", metavar="N|auto", help="Steps per block.  [default: the preset's]")
+@click.option("--max-time", metavar="T", help="Start no further round after 90s, 15m, 2h.")
+@click.option("--seed", metavar="N", help="Of initialisation, data and order.  [default: 42]")
+@click.option("--device", metavar="auto|cpu|cuda|...", help="[default: auto]")
+@click.option("--isolation", metavar="auto|process|resident", help="[default: auto]")
+@click.option(
+    "--goal",
+    metavar="METRIC",
+    help="What the change is for: step_time, samples_per_s, tokens_per_s, peak_mem, "
+    "peak_reserved, host_peak_rss, eval_loss. Decides by the policy goal.",
+)
+@click.option("--hypothesis", metavar="data|forward|backward|optimizer|memory")
+@click.option("--policy", metavar="training|goal", help="Rule set.  [default: by the goal]")
+@click.option("--threshold", "thresholds", multiple=True, metavar="K=V", help="Of the policy.")
+@click.option("--label", metavar="L", help="A word of your own, kept with the study.")
+@store_options
+def measure(
+    tracking_uri: str | None,
+    experiment: str | None,
+    output: str,
+    plan: str | None,
+    default_candidates: str | None,
+    **flags: Any,
+) -> None:
+    """Measure a baseline and its candidates into MLflow, and decide.
+
+    \b
+    Examples:
+      trainperf measure --workload quick --candidate bf16 --candidate checkpoint
+      trainperf measure --candidate checkpoint --goal peak_mem --threshold max_cost=40
+      trainperf measure --task mymodule:make_task --candidate "big:batch_size=64"
+    """
+    from trainperf_mlflow import api
+    from trainperf_mlflow.cli.flags import plan_from_flags
+
+    made = plan_from_flags(plan, flags, default_candidates)
+    comparison = api.measure(
+        made, tracking_uri=tracking_uri, experiment=experiment, progress=sys.stderr
+    )
+    _print_comparison(comparison, output)
+    _print_links(comparison.study_id, tracking_uri, experiment)
+
+
+@cli.command()
+@click.argument("study")
+@store_options
+def compare(study: str, tracking_uri: str | None, experiment: str | None, output: str) -> None:
+    """Decide again about STUDY from what MLflow holds.
+
+    STUDY is a run id, a unique prefix of one, or a study's name (the newest of
+    that name).
+    """
+    from trainperf_mlflow import api
+
+    comparison = api.compare(study, tracking_uri=tracking_uri, experiment=experiment)
+    _print_comparison(comparison, output)
+
+
+@cli.command()
+@click.option("--decision", metavar="accept|tune|reject|measure", help="Only these.")
+@click.option("--experiment", metavar="NAME", help="Only this experiment.  [default: trainperf]")
+@click.option("--tracking-uri", metavar="URI")
+@click.option("--format", "output", type=click.Choice(["table", "json", "csv"]), default="table")
+def decisions(
+    decision: str | None, experiment: str | None, tracking_uri: str | None, output: str
+) -> None:
+    """List the studies and what was decided."""
+    from trainperf_mlflow.reporting.listing import format_rows
+
+    from trainperf_mlflow import api
+
+    frame = api.decisions(experiment, decision or None, tracking_uri=tracking_uri)
+    click.echo(format_rows(frame, output))
+
+
+@cli.command()
+@click.argument("study", required=False)
+@store_options
+def recover(
+    study: str | None, tracking_uri: str | None, experiment: str | None, output: str
+) -> None:
+    """Send to MLflow what a killed command or a lost server left on disk.
+
+    STUDY is the id of a study whose results wait on disk; without it, all of
+    them. Running it twice sends nothing twice.
+    """
+    import json
+
+    from trainperf_mlflow import api
+
+    recovered = api.recover(study, tracking_uri=tracking_uri, experiment=experiment)
+    if output == "json":
+        click.echo(json.dumps({"schema_version": "trainperf-recover/v1", "studies": recovered}))
+        return
+    if not recovered:
+        click.echo("nothing waits on disk")
+    for item in recovered:
+        click.echo(
+            f"{item['study_id']}: {item['sent']} result(s) sent"
+            + (f", decision: {item['decision']}" if item["decision"] else "")
+        )
+
+
+@cli.command()
+@store_options
+def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> None:
+    """Say what this machine and store can and cannot do, and what to do about it.
+
+    Exits with 3 when a check fails, since a study would.
+    """
+    import json
+
+    from trainperf_mlflow.reporting.listing import format_checks
+
+    from trainperf_mlflow import api
+    from trainperf_mlflow.errors import EXIT_NOTHING_MEASURED
+
+    checks = api.doctor(tracking_uri=tracking_uri, experiment=experiment)
+    if output == "json":
+        rows = [check.model_dump() for check in checks]
+        click.echo(json.dumps({"schema_version": "trainperf-doctor/v1", "checks": rows}))
+    else:
+        click.echo(format_checks(checks))
+    if any(check.status == "fail" for check in checks):
+        sys.exit(EXIT_NOTHING_MEASURED)
+
+
+def _print_comparison(comparison: Any, output: str) -> None:
+    import json
+
+    from trainperf_mlflow.reporting.table import comparison_text
+
+    if output == "json":
+        click.echo(json.dumps(comparison.summary()))
+    else:
+        click.echo(comparison_text(comparison))
+
+
+def main() -> None:
+    """The console script. A fault of the toolkit itself ends with 1 and asks for a report."""
+    try:
+        cli()
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(EXIT_FAULT)

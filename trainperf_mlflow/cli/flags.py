@@ -1,0 +1,84 @@
+"""From the flags of ``trainperf measure`` to a plan: the same object that a file gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainperf_mlflow.errors import PlanError
+from trainperf_mlflow.plan import Plan, make_plan, parse_seconds, parse_settings, read_plan
+
+LIST_SEPARATOR = ";"  # one parameter of the MLproject is one string
+PLAIN = (
+    "study", "task", "workload", "model", "model_source", "device", "isolation", "goal",
+    "hypothesis", "policy", "label",
+)  # fmt: skip
+NUMBERS = ("repeats", "blocks", "warmup", "iters", "seed")
+
+
+def plan_from_flags(
+    plan_file: str | None, flags: Mapping[str, Any], default_candidates: str | None = None
+) -> Plan:
+    """Lay the flags over the plan file, where there is one; an empty flag is unset.
+
+    Raises:
+        PlanError: a value cannot be read, the plan is invalid, or nothing is to be compared.
+    """
+    data: dict[str, Any] = read_plan(Path(plan_file)) if plan_file else {}
+    given = {name: value for name, value in flags.items() if value not in (None, "", ())}
+    for name in PLAIN:
+        if name in given:
+            data[name] = given[name]
+    for name in NUMBERS:
+        if name in given:
+            data[name] = _number(name, given[name])
+    if "max_time" in given:
+        data["max_time"] = _read("max-time", parse_seconds, given["max_time"])
+    if "probe" in given:
+        data["probe"] = _flag("probe", given["probe"])
+    for name, parts in (
+        ("set", given.get("settings", ())),
+        ("baseline", (given.get("baseline", ""),)),
+        ("threshold", given.get("thresholds", ())),
+    ):
+        for text in _split(parts):
+            data[name] = {**data.get(name, {}), **_read(name, parse_settings, text)}
+    candidates = list(_split(given.get("candidate", ())))
+    if candidates:
+        data["candidates"] = candidates
+    elif not data.get("candidates") and not data.get("probe"):
+        data["candidates"] = list(_split((default_candidates or "",)))
+        if not data["candidates"]:
+            raise PlanError(
+                "nothing to compare: name a change with --candidate (e.g. --candidate bf16), "
+                "or measure the baseline alone with --probe"
+            )
+    return make_plan(data, where="measure" if not plan_file else f"plan {plan_file!r}")
+
+
+def _split(texts: Iterable[str]) -> Iterable[str]:
+    for text in texts:
+        yield from (part.strip() for part in text.split(LIST_SEPARATOR) if part.strip())
+
+
+def _number(name: str, text: str) -> int | str:
+    """An integer where it is one; the words (auto) are the plan's to judge."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _flag(name: str, text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise PlanError(f"--{name}: {text!r} is neither true nor false")
+    return words[text.lower()]
+
+
+def _read(name: str, parse: Callable[[str], Any], text: str) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise PlanError(f"--{name}: {error}") from None
