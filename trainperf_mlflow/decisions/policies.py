@@ -5,37 +5,33 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from trainperf_mlflow.decisions import goal, training
-from trainperf_mlflow.decisions.case import GoalMetric, Policy
+from trainperf_mlflow.decisions.case import Policy
+from trainperf_mlflow.decisions.goal import GOALS
 
-GOALS: MappingProxyType[str, GoalMetric] = MappingProxyType(
-    {
-        "step_time": GoalMetric("step_time_ms", "lower"),
-        "samples_per_s": GoalMetric("samples_per_s", "higher"),
-        "tokens_per_s": GoalMetric("tokens_per_s", "higher"),
-        "peak_mem": GoalMetric("peak_mem_mb", "lower"),
-        "peak_reserved": GoalMetric("peak_reserved_mb", "lower"),
-        "host_peak_rss": GoalMetric("host_peak_rss_mb", "lower"),
-        "eval_loss": GoalMetric("eval_loss", "lower"),
-    }
-)
+__all__ = ["GOALS", "POLICIES"]
+
+# Worse by more than this on real text is a loss of quality, in every rule set.
+_MAX_EVAL_LOSS_DELTA = 0.05
 
 POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
     {
         "training": Policy(
-            "training",
-            MappingProxyType(
+            name="training",
+            thresholds=MappingProxyType(
                 {
-                    "min_time_delta_ms": 10.0,
-                    "min_memory_delta_mb": 512.0,
-                    "max_eval_loss_delta": 0.05,
+                    "min_time_delta_ms": training.MIN_TIME_DELTA_MS,
+                    "min_memory_delta_mb": training.MIN_MEMORY_DELTA_MB,
+                    "max_eval_loss_delta": _MAX_EVAL_LOSS_DELTA,
                 }
             ),
-            training.decide,
+            decide=training.decide,
         ),
         "goal": Policy(
-            "goal",
-            MappingProxyType({"min_gain": 5.0, "max_cost": 5.0, "max_eval_loss_delta": 0.05}),
-            goal.decide,
+            name="goal",
+            thresholds=MappingProxyType(
+                {"min_gain": 5.0, "max_cost": 5.0, "max_eval_loss_delta": _MAX_EVAL_LOSS_DELTA}
+            ),
+            decide=goal.decide,
         ),
     }
 )

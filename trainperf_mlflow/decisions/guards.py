@@ -1,0 +1,78 @@
+"""What holds whatever a rule would say: a candidate that did not run is not judged by its speed."""
+
+from __future__ import annotations
+
+from trainperf_mlflow.analysis.compare import Difference, measured
+from trainperf_mlflow.decisions.reasons import conclude
+from trainperf_mlflow.results import Decision, Status, VariantValues
+
+_WORDS = {
+    Status.OOM: "ran out of memory",
+    Status.FAILED: "failed",
+    Status.TIMEOUT: "did not finish in time",
+    Status.DIVERGED: "diverged (its loss is NaN or infinite)",
+    Status.UNSUPPORTED: "is not supported by this device",
+}
+
+
+def has_ok_repeat(variant: VariantValues) -> bool:
+    """Whether there is anything to compare; a variant without repeats stands for itself."""
+    if not variant.repeats:
+        return variant.status is Status.OK
+    return any(repeat.status is Status.OK for repeat in variant.repeats)
+
+
+def failed_repeats(variant: VariantValues) -> int:
+    return sum(repeat.status is not Status.OK for repeat in variant.repeats)
+
+
+def first_error(variant: VariantValues) -> str | None:
+    errors = (variant.error, *(repeat.error for repeat in variant.repeats))
+    return next((error for error in errors if error), None)
+
+
+def before_rule(candidate: VariantValues, difference: Difference, policy: str) -> Decision | None:
+    """The decision on a candidate that no rule can judge, or None."""
+    name = candidate.name
+    if not has_ok_repeat(candidate):
+        status = candidate.status if candidate.status is not Status.OK else Status.FAILED
+        error = first_error(candidate)
+        text = f"{name} {_WORDS[status]}" + (f": {error}" if error else "")
+        return conclude(f"candidate_{status.value}", text, policy)
+    bad = [
+        f"{key} = {candidate.metrics[key]:g}"
+        for key in ("loss", "eval_loss")
+        if key in candidate.metrics and measured(candidate.metrics, key) is None
+    ]
+    if bad:
+        text = f"{name} {_WORDS[Status.DIVERGED]}: {', '.join(bad)}"
+        return conclude("candidate_diverged", text, policy)
+    if candidate.effect_verified is False:
+        # No verdict on the change itself: it was never in effect, so nothing was tried.
+        detail = f" ({candidate.effect_detail})" if candidate.effect_detail else ""
+        text = (
+            f"{name}: the change was not in effect{detail}, so what was measured says nothing "
+            "about it"
+        )
+        return conclude("change_without_effect", text, policy)
+    if difference.step_time_ms is None:
+        text = f"{name}: step_time_ms is missing on one side, so nothing can be compared"
+        return conclude("step_time_not_measured", text, policy)
+    return None
+
+
+def after_rule(decision: Decision, candidate: VariantValues) -> Decision:
+    """A rule's decision, except that a candidate of which repeats failed is never accepted.
+
+    The evidence guard, which reads the intervals, follows this one.
+    """
+    failed = failed_repeats(candidate)
+    if decision.decision != "accept" or not failed:
+        return decision
+    error = first_error(candidate)
+    text = (
+        f"{failed} of {len(candidate.repeats)} repeats of {candidate.name} did not succeed"
+        + (f" ({error})" if error else "")
+        + f"; what succeeded: {decision.text}"
+    )
+    return conclude("repeats_failed", text, decision.policy)

@@ -1,0 +1,275 @@
+"""The decision on a study: each candidate's by the study's policy, the study's its best one's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainperf_mlflow.analysis.compare import Difference, compare, describe
+from trainperf_mlflow.decisions.case import Case, Policy
+from trainperf_mlflow.decisions.goal import goal_gain
+from trainperf_mlflow.decisions.guards import (
+    after_rule,
+    before_rule,
+    failed_repeats,
+    first_error,
+    has_ok_repeat,
+)
+from trainperf_mlflow.decisions.policies import GOALS, POLICIES
+from trainperf_mlflow.decisions.reasons import conclude
+from trainperf_mlflow.errors import MeasurementError, PlanError
+from trainperf_mlflow.results import (
+    CandidateComparison,
+    Comparison,
+    Decision,
+    Status,
+    Study,
+    VariantValues,
+)
+
+_RANK = {"accept": 0, "tune": 1, "reject": 2}
+
+
+def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
+    """Compare and decide from the values that were measured.
+
+    Args:
+        study: what was asked for: policy, thresholds, goal, and whether it is a probe.
+        variants: the values of its variants, in any order.
+
+    Raises:
+        MeasurementError: no repeat of the baseline (of a probe: of any variant) succeeded.
+        PlanError: the study has two baselines or no candidate, or an unknown policy or goal.
+    """
+    planned = {variant.name: place for place, variant in enumerate(study.variants)}
+    ordered = sorted(variants, key=lambda v: (planned.get(v.name, len(planned)), v.name))
+    if study.plan.get("probe") is True:
+        return _probe(study, ordered)
+    baseline, candidates = _roles(study, ordered)
+    policy = _known_policy(study)
+    cases = [_case(study, policy, baseline, candidate) for candidate in candidates]
+    compared = [_decide_candidate(study, policy, case) for case in cases]
+    _, best = min(zip(cases, compared, strict=True), key=lambda pair: _order(*pair))
+    return _comparison(
+        study,
+        baseline=baseline,
+        candidates=tuple(compared),
+        best_candidate=best.variant,
+        decision=best.decision,
+        warnings=(*_repeat_warnings(baseline), *_warnings(cases)),
+        thresholds=_thresholds(study, policy),
+    )
+
+
+def _roles(
+    study: Study, variants: Sequence[VariantValues]
+) -> tuple[VariantValues, list[VariantValues]]:
+    baselines = [variant for variant in variants if variant.role == "baseline"]
+    candidates = [variant for variant in variants if variant.role == "candidate"]
+    if len(baselines) > 1:
+        raise PlanError(
+            f"study {study.name!r} has {len(baselines)} baselines; a comparison needs exactly one"
+        )
+    if not candidates:
+        raise PlanError(
+            f"study {study.name!r} has no candidate to compare; add one, or measure with --probe"
+        )
+    if not baselines:
+        raise MeasurementError(
+            f"study {study.name!r} has no measured baseline, so nothing can be compared; "
+            "measure it again"
+        )
+    if not has_ok_repeat(baselines[0]):
+        raise MeasurementError(
+            f"no repeat of the baseline succeeded ({_outcome(baselines[0])}), so nothing can be "
+            f"compared; {_remedy(baselines[0].status)}"
+        )
+    return baselines[0], candidates
+
+
+def _known_policy(study: Study) -> Policy:
+    if study.policy not in POLICIES:
+        raise PlanError(f"unknown policy {study.policy!r}; known: {', '.join(POLICIES)}")
+    if study.goal is not None and study.goal not in GOALS:
+        raise PlanError(f"unknown goal {study.goal!r}; known: {', '.join(GOALS)}")
+    if study.policy == "goal" and study.goal is None:
+        raise PlanError(f"the policy 'goal' needs a goal; known: {', '.join(GOALS)}")
+    return POLICIES[study.policy]
+
+
+def _thresholds(study: Study, policy: Policy) -> dict[str, float]:
+    """The policy's defaults, overridden by the study's values of the same names."""
+    return {key: study.thresholds.get(key, value) for key, value in policy.thresholds.items()}
+
+
+def _case(study: Study, policy: Policy, baseline: VariantValues, candidate: VariantValues) -> Case:
+    return Case(
+        baseline=baseline,
+        candidate=candidate,
+        difference=compare(baseline, candidate),
+        thresholds=_thresholds(study, policy),
+        goal=GOALS[study.goal] if study.goal else None,
+    )
+
+
+def _decide(policy: Policy, case: Case) -> Decision:
+    guarded = before_rule(case.candidate, case.difference, policy.name)
+    return guarded or after_rule(policy.decide(case), case.candidate)
+
+
+def _decide_candidate(study: Study, policy: Policy, case: Case) -> CandidateComparison:
+    others = [
+        other
+        for name, other in POLICIES.items()
+        if name != policy.name and (name != "goal" or study.goal)
+    ]
+    return _candidate(
+        case.candidate,
+        case.difference,
+        decision=_decide(policy, case),
+        others={
+            other.name: _decide(other, _case(study, other, case.baseline, case.candidate))
+            for other in others
+        },
+    )
+
+
+def _candidate(
+    variant: VariantValues,
+    difference: Difference | None,
+    decision: Decision,
+    others: Mapping[str, Decision],
+) -> CandidateComparison:
+    ran = has_ok_repeat(variant)
+    return CandidateComparison(
+        variant=variant.name,
+        status=variant.status,
+        changed_variable=variant.changed_variable,
+        delta=difference.delta if difference and ran else {},
+        metrics=variant.metrics,
+        effect_verified=variant.effect_verified,
+        decision=decision,
+        other_decisions=dict(others),
+        note=describe(difference) if difference and ran else decision.text,
+        pairs=difference.pairs if difference else 0,
+        run_id=variant.run_id,
+    )
+
+
+def _order(case: Case, compared: CandidateComparison) -> tuple[int, float, str]:
+    """Best decision first, then the larger gain, then the name."""
+    delta = case.difference.delta
+    if case.goal is not None:
+        gain = goal_gain(case)
+    else:
+        gain = delta.get("step_time_pct", 0.0) + delta.get("peak_mem_pct", 0.0)
+    if gain is None or not has_ok_repeat(case.candidate):
+        gain = float("-inf")
+    return _RANK[compared.decision.decision], -gain, case.candidate.name
+
+
+def _probe(study: Study, variants: Sequence[VariantValues]) -> Comparison:
+    if not any(has_ok_repeat(variant) for variant in variants):
+        raise MeasurementError(
+            f"no repeat of the probe succeeded "
+            f"({'; '.join(f'{v.name}: {_outcome(v)}' for v in variants) or 'nothing ran'}); "
+            f"{_remedy(variants[0].status if variants else Status.FAILED)}"
+        )
+    decided = {
+        variant.name: conclude("nothing_to_compare", _probe_text(variant), study.policy)
+        for variant in variants
+    }
+    text = "a probe measures without a baseline, so there is nothing to compare and to decide"
+    return _comparison(
+        study,
+        baseline=None,
+        candidates=tuple(
+            _candidate(variant, None, decided[variant.name], {}) for variant in variants
+        ),
+        best_candidate=None,
+        decision=conclude("nothing_to_compare", text, study.policy),
+        warnings=tuple(warning for variant in variants for warning in _repeat_warnings(variant)),
+        thresholds=dict(study.thresholds),
+    )
+
+
+def _probe_text(variant: VariantValues) -> str:
+    if has_ok_repeat(variant):
+        return "measured without a baseline; there is nothing to compare"
+    return f"nothing was measured ({_outcome(variant)})"
+
+
+def _comparison(
+    study: Study,
+    *,
+    baseline: VariantValues | None,
+    candidates: tuple[CandidateComparison, ...],
+    best_candidate: str | None,
+    decision: Decision,
+    warnings: Sequence[str],
+    thresholds: dict[str, float],
+) -> Comparison:
+    return Comparison(
+        study_id=study.study_id,
+        study=study.name,
+        workload=study.workload.name,
+        workload_digest=study.workload.digest,
+        goal=study.goal,
+        hypothesis=study.hypothesis,
+        policy=study.policy,
+        thresholds=thresholds,
+        baseline=baseline,
+        candidates=candidates,
+        best_candidate=best_candidate,
+        decision=decision,
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+# --- what to know before trusting it -----------------------------------------------------------
+
+
+def _warnings(cases: Sequence[Case]) -> Iterator[str]:
+    for case in cases:
+        name, difference = case.candidate.name, case.difference
+        yield from _repeat_warnings(case.candidate)
+        if not has_ok_repeat(case.candidate):
+            continue
+        counts = [_ok_repeats(variant) for variant in (case.baseline, case.candidate)]
+        if counts[0] != counts[1]:
+            yield f"the baseline has {counts[0]} ok repeats, {name} has {counts[1]}"
+        if difference.per_sample:
+            yield f"{name} has other samples per step: its time is compared per sample"
+        if difference.memory_gap is not None:
+            yield difference.memory_gap
+        if case.candidate.effect_verified is None and case.candidate.changed_variable:
+            yield f"{name}: whether the change is in effect could not be checked"
+        if difference.quality_gap is not None:
+            yield f"quality was not checked: {difference.quality_gap}"
+    if cases and _ok_repeats(cases[0].baseline) == 1:
+        yield "one repeat says nothing about how much repeats differ; measure at least three"
+
+
+def _repeat_warnings(variant: VariantValues) -> Iterator[str]:
+    if failed_repeats(variant):
+        yield f"{variant.name}: {_outcome(variant)}"
+
+
+def _ok_repeats(variant: VariantValues) -> int:
+    return len(variant.repeats) - failed_repeats(variant)
+
+
+def _outcome(variant: VariantValues) -> str:
+    counts = Counter(repeat.status.value for repeat in variant.repeats)
+    statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
+    error = first_error(variant)
+    return (statuses or variant.status.value) + (f": {error}" if error else "")
+
+
+def _remedy(status: Status) -> str:
+    return {
+        Status.OOM: "choose a smaller batch_size, seq_len or model",
+        Status.UNSUPPORTED: "choose settings that this device supports",
+        Status.TIMEOUT: "raise max_time or choose a smaller workload",
+        Status.DIVERGED: "lower the learning_rate",
+    }.get(status, "mend the error and measure again (trainperf doctor checks this machine)")
