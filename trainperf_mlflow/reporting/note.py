@@ -1,0 +1,116 @@
+"""The note on the study's run in MLflow: the decision first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from trainperf_mlflow.reporting.table import COLUMNS, difference_lines
+from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
+from trainperf_mlflow.results import CandidateComparison, Comparison
+
+# What a tag holds in every MLflow store.
+MAX_NOTE = 8000
+_NAME_CHARS = 60
+_TEXT_CHARS = 600
+_MAX_ROWS = 12
+_MAX_WARNINGS = 8
+
+
+def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> str:
+    """Markdown of at most 8000 characters.
+
+    Args:
+        comparison: what was decided.
+        links: label -> address (shown as a link) or command (shown as code).
+    """
+    head = "\n\n".join((_decision(comparison), _links(links or {}))).strip()
+    body = [_table(comparison), _notes(comparison), _warnings(comparison)]
+    note = head
+    for part in body:
+        if part and len(note) + len(part) + 2 <= MAX_NOTE:
+            note += f"\n\n{part}"
+    return note[:MAX_NOTE]
+
+
+def _short(text: str, limit: int = _NAME_CHARS) -> str:
+    return markdown(clipped(plain(text), limit))
+
+
+def _decision(comparison: Comparison) -> str:
+    decision = comparison.decision
+    of = f": {_short(comparison.best_candidate)}" if comparison.best_candidate else ""
+    goal = f", goal `{comparison.goal}`" if comparison.goal else ""
+    lines = [
+        f"**{decision.decision}{of}** (`{decision.reason}`, policy `{decision.policy}`{goal})",
+        _short(decision.text, _TEXT_CHARS),
+        f"Next: `{decision.next_action}`"
+        + (", roll the change back." if decision.rollback else "."),
+    ]
+    best = next(
+        (item for item in comparison.candidates if item.variant == comparison.best_candidate), None
+    )
+    lines += [
+        f"By the policy `{name}`: {other.decision} (`{other.reason}`)."
+        for name, other in (best.other_decisions.items() if best else ())
+    ]
+    return "\n\n".join(lines)
+
+
+def _links(links: Mapping[str, str]) -> str:
+    return "\n".join(f"- {_short(label)}: {_link(target)}" for label, target in links.items())
+
+
+def _link(target: str) -> str:
+    target = plain(target)
+    if re.match(r"https?://[^\s<>]+$", target):
+        return f"<{target}>"
+    # A code span ends at as many backticks as it begins with.
+    fence = "`" * (max((len(run) for run in re.findall("`+", target)), default=0) + 1)
+    pad = " " if "`" in target else ""
+    return f"{fence}{pad}{target}{pad}{fence}"
+
+
+def _table(comparison: Comparison) -> str:
+    rows = [
+        "| variant | " + " | ".join(column.title for column in COLUMNS) + " | decision |",
+        "|---|" + "---:|" * len(COLUMNS) + "---|",
+    ]
+    if comparison.baseline is not None:
+        rows.append(_row(comparison.baseline.name, comparison.baseline.metrics, {}, ""))
+    rows += [
+        _row(item.variant, item.metrics, item.delta, item.decision.decision)
+        for item in _shown(comparison)
+    ]
+    left_out = len(comparison.candidates) - len(_shown(comparison))
+    if left_out:
+        rows.append(f"\n{left_out} more in `comparison.json`.")
+    return "\n".join(rows)
+
+
+def _row(name: str, metrics: Mapping[str, float], delta: Mapping[str, float], decision: str) -> str:
+    cells = []
+    for column in COLUMNS:
+        difference = ", ".join(difference_lines(column, delta))
+        value = number(metrics.get(column.metric), column.decimals)
+        cells.append(f"{value} ({difference})" if difference else value)
+    return f"| {_short(name)} | {' | '.join(cells)} | {decision} |"
+
+
+def _shown(comparison: Comparison) -> list[CandidateComparison]:
+    """The first candidates, and the best one wherever it stands."""
+    first = comparison.candidates[:_MAX_ROWS]
+    best = [item for item in comparison.candidates if item.variant == comparison.best_candidate]
+    return [*first, *(item for item in best if item not in first)]
+
+
+def _notes(comparison: Comparison) -> str:
+    return "\n".join(
+        f"- {_short(item.variant)}: {_short(item.note, 200)}" for item in _shown(comparison)
+    )
+
+
+def _warnings(comparison: Comparison) -> str:
+    return "\n".join(
+        f"- Note: {_short(warning, 200)}" for warning in comparison.warnings[:_MAX_WARNINGS]
+    )

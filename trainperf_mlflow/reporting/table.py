@@ -1,0 +1,194 @@
+"""A comparison on the terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from trainperf_mlflow.reporting.text import clipped, number, plain
+from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
+
+MIN_WIDTH, MAX_WIDTH = 80, 200
+_NAME_CHARS = 60
+_NOTE_CHARS = 600
+_COLOURS = {"accept": "green", "tune": "yellow", "reject": "red", "measure": "cyan"}
+
+
+class Column(NamedTuple):
+    """A metric of the table: its name, decimals, and how its difference is told.
+
+    ``saved``: the difference is baseline - candidate, and positive is better.
+    """
+
+    title: str
+    metric: str
+    decimals: int
+    percent: str | None = None
+    saved: bool = False
+
+
+COLUMNS = (
+    Column("step time ms", "step_time_ms", 2, "step_time_pct", saved=True),
+    Column("samples/s", "samples_per_s", 2),
+    Column("peak mem MiB", "peak_mem_mb", 1, "peak_mem_pct", saved=True),
+    Column("loss", "loss", 4),
+    Column("eval loss", "eval_loss", 4),
+)
+
+
+def comparison_text(
+    comparison: Comparison, *, width: int | None = None, colour: bool | None = None
+) -> str:
+    """The table, the notes and the decision as text.
+
+    Args:
+        comparison: what to show.
+        width: columns, kept within 80 and 200; by default those of the terminal.
+        colour: with ANSI colours; by default where stdout is a terminal and NO_COLOR is unset.
+    """
+    if width is None:
+        width = shutil.get_terminal_size((100, 24)).columns
+    if colour is None:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=min(max(width, MIN_WIDTH), MAX_WIDTH),
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+    )
+    console.print(comparison_view(comparison))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().split("\n"))
+
+
+def to_text(comparison: Comparison, width: int = 100) -> str:
+    """The same without colours, for a file or a log."""
+    return comparison_text(comparison, width=width, colour=False)
+
+
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """Heading, table, notes, warnings and, last, the decision."""
+    parts: list[RenderableType] = [_heading(comparison), comparison_table(comparison)]
+    parts += [_note(candidate) for candidate in comparison.candidates]
+    if comparison.warnings:
+        parts.append(Text(""))
+        parts += [
+            Padding(Text(f"! {clipped(plain(warning), _NOTE_CHARS)}", style="yellow"), (0, 0, 0, 2))
+            for warning in comparison.warnings
+        ]
+    parts += [Text(""), *_decision(comparison)]
+    return Group(*parts)
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Per variant its metrics, what it saves (under them, in units and percent), its decision."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
+    table.add_column("variant", overflow="fold", min_width=8)
+    for column in COLUMNS:
+        table.add_column(column.title, justify="right", overflow="fold")
+    table.add_column("decision", min_width=8)
+    baseline = comparison.baseline
+    if baseline is not None:
+        table.add_row(_name(baseline.name), *_values(baseline.metrics), Text("-"))
+    for candidate in comparison.candidates:
+        table.add_row(
+            _name(candidate.variant),
+            *_values(candidate.metrics, candidate.delta),
+            _verdict(candidate),
+        )
+    return table
+
+
+def difference_lines(column: Column, delta: Mapping[str, float]) -> list[str]:
+    """The difference of one metric in units and in percent, with its direction in a word.
+
+    >>> difference_lines(COLUMNS[0], {"step_time_ms": -3.5, "step_time_pct": -7.0})
+    ['costs 3.50', '7.0 %']
+    """
+    value = delta.get(column.metric)
+    if value is None:
+        return []
+    if not column.saved:
+        return [f"{'+' if value > 0 else ''}{number(value, column.decimals)}"]
+    percent = delta.get(column.percent or "")
+    # Where the rounded difference is 0, as for steps of microseconds, the percentage still tells.
+    sign = value or percent or 0.0
+    word = "saves" if sign > 0 else "costs" if sign < 0 else "same"
+    lines = [f"{word} {number(abs(value), column.decimals)}" if sign else word]
+    return lines if percent is None or not sign else [*lines, f"{number(abs(percent), 1)} %"]
+
+
+def _values(metrics: Mapping[str, float], delta: Mapping[str, float] | None = None) -> list[Text]:
+    cells = []
+    for column in COLUMNS:
+        cell = Text(number(metrics.get(column.metric), column.decimals))
+        for line in difference_lines(column, delta or {}):
+            style = {"saves": "green", "costs": "red"}.get(line.split()[0], "dim")
+            cell.append(f"\n{line}", style=style)
+        cells.append(cell)
+    return cells
+
+
+def _name(name: str) -> Text:
+    return Text(clipped(plain(name), _NAME_CHARS))
+
+
+def _verdict(candidate: CandidateComparison) -> Text:
+    text = Text(candidate.decision.decision, style=_COLOURS[candidate.decision.decision])
+    if candidate.status.value != "ok":
+        text.append(f"\n{candidate.status.value}", style="red")
+    return text
+
+
+def _heading(comparison: Comparison) -> Text:
+    goal = f" · goal {comparison.goal}" if comparison.goal else ""
+    text = Text.assemble(
+        (clipped(plain(comparison.study), _NAME_CHARS), "bold"),
+        f" · {clipped(plain(comparison.workload), _NAME_CHARS)}{goal}",
+    )
+    text.append("\n")
+    return text
+
+
+def _note(candidate: CandidateComparison) -> RenderableType:
+    name = clipped(plain(candidate.variant), _NAME_CHARS)
+    note = clipped(plain(candidate.note), _NOTE_CHARS)
+    return Padding(Text.assemble((name, "bold"), f": {note}"), (0, 0, 0, 2))
+
+
+def _decision(comparison: Comparison) -> Iterator[RenderableType]:
+    decision = comparison.decision
+    of = (
+        f" {clipped(plain(comparison.best_candidate), _NAME_CHARS)}"
+        if comparison.best_candidate
+        else ""
+    )
+    yield Text.assemble(
+        (f"{decision.decision}{of}", f"bold {_COLOURS[decision.decision]}"),
+        f" ({decision.reason}, policy {decision.policy})",
+    )
+    yield Padding(Text(clipped(plain(decision.text), _NOTE_CHARS)), (0, 0, 0, 2))
+    yield Padding(Text(f"next: {decision.next_action}{_rollback(decision)}"), (0, 0, 0, 2))
+    best = next(
+        (item for item in comparison.candidates if item.variant == comparison.best_candidate), None
+    )
+    for name, other in best.other_decisions.items() if best else ():
+        yield Padding(
+            Text(f"by the policy {name}: {other.decision} ({other.reason})", style="dim"),
+            (0, 0, 0, 2),
+        )
+
+
+def _rollback(decision: Decision) -> str:
+    return ", roll the change back" if decision.rollback else ""
