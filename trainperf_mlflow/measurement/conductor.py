@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from math import isfinite
 from typing import Any, Protocol
 
-from trainperf_mlflow.errors import TrainperfError
+from trainperf_mlflow.errors import Interrupted, TrainperfError
 from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.schedule import Action, Isolation, round_actions, round_orders
 from trainperf_mlflow.results import Block, Record, Repeat, Status, Variant, Workload
@@ -129,6 +129,8 @@ class Attempt:
             getattr(self, f"_{action.kind}")(action)
         except WorkerError as error:
             self._end(error.status, error.text)
+        except Interrupted:
+            raise
         except TrainperfError as error:
             self._end(Status.FAILED, str(error))
 

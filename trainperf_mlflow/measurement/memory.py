@@ -20,6 +20,7 @@ import psutil
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
 from trainperf_mlflow.workloads.task import Task, run_step
 
 MIB = 1024**2

@@ -11,10 +11,9 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from trainperf_mlflow.workloads.task import Task, build_task, run_step
 
 from trainperf_mlflow.errors import TrainperfError
 from trainperf_mlflow.measurement.audit import audit
@@ -25,41 +24,12 @@ from trainperf_mlflow.measurement.memory import (
     reset_rss_peak,
     rss_peak_mb,
 )
+from trainperf_mlflow.measurement.protocol import Built, Finished, Warmed
 from trainperf_mlflow.measurement.timing import diverged, first_step, timed_block
-from trainperf_mlflow.results import Block, Record, Setting, Status, Workload
-from trainperf_mlflow.results import Effect as Effect
-from trainperf_mlflow.results import Variant as Variant
+from trainperf_mlflow.results import Block, Effect, Setting, Status, Workload
+from trainperf_mlflow.workloads.task import Task, build_task, run_step
 
 MAX_ERROR_CHARS = 4000
-
-
-class Built(Record):
-    """The answer to ``build``."""
-
-    build_s: float
-    samples_per_step: float
-    tokens_per_step: float | None
-    environment: dict[str, Any]
-
-
-class Warmed(Record):
-    """The answer to ``warmup``."""
-
-    first_step_ms: float | None
-    steps: int
-
-
-class Finished(Record):
-    """The answer to ``finish``; MiB."""
-
-    peak_mem_mb: float | None
-    peak_mem_source: Literal["accelerator_allocator", "tensor_tracker"] | None
-    peak_reserved_mb: float | None
-    num_alloc_retries: int | None
-    host_peak_rss_mb: float | None
-    eval_loss: float | None
-    effects: tuple[Effect, ...]
-    notes: tuple[str, ...]
 
 
 class DivergedError(Exception):

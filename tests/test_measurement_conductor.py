@@ -1,0 +1,262 @@
+"""How a study is conducted: the order, and what happens when something goes wrong.
+
+The workers are scripted, so nothing waits for a clock and each failure is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from trainperf_mlflow.errors import Interrupted
+from trainperf_mlflow.measurement.conductor import Job, conduct
+from trainperf_mlflow.measurement.launcher import WorkerError
+from trainperf_mlflow.measurement.protocol import Built, Finished, Warmed
+from trainperf_mlflow.results import Block, Status, Variant, Workload
+
+Trouble = dict[tuple[str, int, str], Exception]
+
+
+class Stage:
+    """Starts scripted workers and writes down what they are asked."""
+
+    def __init__(self, trouble: Trouble | None = None, losses: tuple[float, ...] = (2.0, 1.0)):
+        self.trouble = trouble or {}
+        self.losses = losses
+        self.log: list[str] = []
+        self.alive = 0
+        self.most_alive = 0
+        self.seeds: list[tuple[str, int, int]] = []
+
+    def start(self) -> ScriptedWorker:
+        self.alive += 1
+        self.most_alive = max(self.most_alive, self.alive)
+        return ScriptedWorker(self)
+
+
+class ScriptedWorker:
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.name = ""
+        self.round = -1
+        self.ended = False
+
+    def ask(self, request: str, timeout: float | None = None, **arguments: Any) -> Any:
+        if request == "build":
+            self.name = arguments["config"]["name"]
+            self.round = arguments["seed"] - arguments["data_seed"]
+            self.stage.seeds.append((self.name, arguments["seed"], arguments["data_seed"]))
+        self.stage.log.append(f"{request} {self.name}")
+        error = self.stage.trouble.get((self.name, self.round, request))
+        if error is not None:
+            raise error
+        return {
+            "build": lambda: Built(
+                build_s=0.1, samples_per_step=2.0, tokens_per_step=None, environment={"a": 1}
+            ),
+            "warmup": lambda: Warmed(first_step_ms=9.0, steps=arguments["steps"]),
+            "block": lambda: Block(
+                index=arguments["index"],
+                started_at=0.0,
+                wall_ms=20.0,
+                step_ms=(10.0, 10.0),
+                losses=self.stage.losses,
+            ),
+            "finish": lambda: Finished(
+                peak_mem_mb=5.0,
+                peak_mem_source="tensor_tracker",
+                peak_reserved_mb=None,
+                num_alloc_retries=None,
+                host_peak_rss_mb=100.0,
+                eval_loss=1.5,
+                effects=(),
+                notes=(),
+            ),
+        }[request]()
+
+    def __enter__(self) -> ScriptedWorker:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if not self.ended:
+            self.ended = True
+            self.stage.alive -= 1
+            self.stage.log.append(f"end {self.name}")
+
+
+def job(names: tuple[str, ...] = ("baseline", "bf16"), **changes: Any) -> Job:
+    variants = tuple(
+        Variant(
+            name=name,
+            role="baseline" if name == "baseline" else "candidate",
+            config={"name": name},
+        )
+        for name in names
+    )
+    workload = Workload(
+        digest="d",
+        identity={},
+        device="cpu",
+        name="w",
+        source="s",
+        unsupported=changes.pop("unsupported", {}),
+    )
+    settings: dict[str, Any] = {
+        "study_id": "study",
+        "task": "t",
+        "variants": variants,
+        "workload": workload,
+        "repeats": 2,
+        "blocks": 1,
+        "warmup_steps": 1,
+        "steps_per_block": 2,
+        "seed": 42,
+        "isolation": "process",
+    }
+    return Job(**{**settings, **changes})
+
+
+def test_one_round_runs_each_variant_whole_and_the_next_in_reverse() -> None:
+    stage = Stage()
+    repeats = list(conduct(job(), stage.start))
+    first, second = [r.variant for r in repeats[:2]], [r.variant for r in repeats[2:]]
+    assert second == first[::-1]
+    assert sorted(first) == ["baseline", "bf16"]
+    whole = [
+        f"{what} {name}"
+        for name in (*first, *second)
+        for what in ("build", "warmup", "block", "finish", "end")
+    ]
+    assert stage.log == whole
+    assert stage.most_alive == 1
+
+
+def test_resident_workers_of_a_round_live_at_once_and_none_outlives_it() -> None:
+    stage = Stage()
+    repeats = list(conduct(job(isolation="resident", blocks=2), stage.start))
+    assert stage.most_alive == 2
+    assert stage.alive == 0
+    assert [len(repeat.blocks) for repeat in repeats] == [2, 2, 2, 2]
+
+
+def test_all_variants_of_a_round_share_a_seed_and_the_data_never_change() -> None:
+    stage = Stage()
+    list(conduct(job(repeats=3), stage.start))
+    for name in ("baseline", "bf16"):
+        assert [(s, d) for n, s, d in stage.seeds if n == name] == [(42, 42), (43, 42), (44, 42)]
+
+
+def test_a_repeat_record_carries_what_the_worker_told() -> None:
+    repeat = next(conduct(job(), Stage().start))
+    assert repeat.status is Status.OK
+    assert (repeat.peak_mem_mb, repeat.peak_mem_source) == (5.0, "tensor_tracker")
+    assert (repeat.loss, repeat.eval_loss) == (1.0, 1.5)
+    assert (repeat.first_step_ms, repeat.warmup_steps, repeat.build_s) == (9.0, 1, 0.1)
+    assert repeat.environment == {"a": 1}
+
+
+@pytest.mark.parametrize("request_name", ["build", "warmup", "block", "finish"])
+@pytest.mark.parametrize("status", [Status.OOM, Status.FAILED, Status.TIMEOUT, Status.DIVERGED])
+def test_a_candidates_failure_is_its_own_and_the_study_goes_on(
+    request_name: str, status: Status
+) -> None:
+    trouble: Trouble = {("bf16", 0, request_name): WorkerError(status, "because")}
+    stage = Stage(trouble)
+    repeats = list(conduct(job(), stage.start))
+    outcome = {(repeat.variant, repeat.index): repeat.status for repeat in repeats}
+    assert outcome == {
+        ("baseline", 0): Status.OK,
+        ("bf16", 0): status,
+        ("baseline", 1): Status.OK,
+        ("bf16", 1): Status.OK,
+    }
+    assert stage.alive == 0
+    assert next(r.error for r in repeats if r.status is status) == "because"
+
+
+def test_blocks_measured_before_a_worker_died_are_kept() -> None:
+    trouble: Trouble = {("bf16", 0, "finish"): WorkerError(Status.FAILED, "killed")}
+    repeats = list(conduct(job(blocks=3), Stage(trouble).start))
+    dead = next(repeat for repeat in repeats if repeat.status is Status.FAILED)
+    assert len(dead.blocks) == 3
+
+
+def test_a_failure_of_one_resident_does_not_stop_the_other() -> None:
+    trouble: Trouble = {("bf16", 0, "warmup"): WorkerError(Status.OOM, "full")}
+    repeats = list(conduct(job(isolation="resident", repeats=1), Stage(trouble).start))
+    assert {repeat.variant: repeat.status for repeat in repeats} == {
+        "bf16": Status.OOM,
+        "baseline": Status.OK,
+    }
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
+def test_a_loss_that_is_no_number_is_a_divergence_with_its_step(loss: float) -> None:
+    repeats = list(conduct(job(repeats=1), Stage(losses=(1.0, loss)).start))
+    assert {repeat.status for repeat in repeats} == {Status.DIVERGED}
+    assert "measured step 2" in str(repeats[0].error)
+    # The block in which it happened stays on record.
+    assert all(len(repeat.blocks) == 1 for repeat in repeats)
+
+
+def test_a_variant_that_the_device_cannot_do_is_told_once_and_never_started() -> None:
+    stage = Stage()
+    repeats = list(
+        conduct(job(("baseline", "tf32"), unsupported={"tf32": "no such cores"}), stage.start)
+    )
+    unsupported = [repeat for repeat in repeats if repeat.status is Status.UNSUPPORTED]
+    assert [(repeat.variant, repeat.error) for repeat in unsupported] == [("tf32", "no such cores")]
+    assert [repeat.variant for repeat in repeats if repeat.status is Status.OK] == ["baseline"] * 2
+    assert not any("tf32" in line for line in stage.log)
+
+
+def test_an_unsupported_baseline_ends_the_study_at_once() -> None:
+    stage = Stage()
+    repeats = list(conduct(job(unsupported={"baseline": "no"}), stage.start))
+    assert [repeat.variant for repeat in repeats] == ["baseline"]
+    assert stage.log == []
+
+
+def test_a_baseline_that_fails_twice_ends_the_study() -> None:
+    trouble: Trouble = {
+        ("baseline", i, "build"): WorkerError(Status.FAILED, "no") for i in range(9)
+    }
+    repeats = list(conduct(job(repeats=9), Stage(trouble).start))
+    assert max(repeat.index for repeat in repeats) == 1
+
+
+def test_a_baseline_that_fails_once_is_tried_again() -> None:
+    trouble: Trouble = {("baseline", 0, "build"): WorkerError(Status.FAILED, "no")}
+    repeats = list(conduct(job(repeats=4), Stage(trouble).start))
+    assert [r.status for r in repeats if r.variant == "baseline"] == [Status.FAILED] + [
+        Status.OK
+    ] * 3
+
+
+def ticking(step: float) -> Callable[[], float]:
+    def times() -> Iterator[float]:
+        now = 0.0
+        while True:
+            yield now
+            now += step
+
+    clock = times()
+    return lambda: next(clock)
+
+
+def test_the_time_budget_starts_no_new_round_but_always_measures_one() -> None:
+    repeats = list(conduct(job(repeats=50, max_time_s=10.0), Stage().start, ticking(6.0)))
+    assert max(repeat.index for repeat in repeats) == 1
+    repeats = list(conduct(job(repeats=50, max_time_s=10.0), Stage().start, ticking(100.0)))
+    assert {repeat.index for repeat in repeats} == {0}
+
+
+def test_an_interrupt_ends_the_live_workers_and_passes_on() -> None:
+    trouble: Trouble = {("bf16", 0, "block"): Interrupted(15)}
+    stage = Stage(trouble)
+    # An Interrupted is a signal to the command, never a worker's failure.
+    with pytest.raises(Interrupted):
+        list(conduct(job(isolation="resident"), stage.start))
+    assert stage.alive == 0

@@ -1,0 +1,38 @@
+"""What a worker answers: plain records, so that the command reads them without importing torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from trainperf_mlflow.results import Effect, Record
+
+
+class Built(Record):
+    """The answer to ``build``."""
+
+    build_s: float
+    samples_per_step: float
+    tokens_per_step: float | None
+    environment: dict[str, JsonValue]
+
+
+class Warmed(Record):
+    """The answer to ``warmup``."""
+
+    first_step_ms: float | None
+    steps: int
+
+
+class Finished(Record):
+    """The answer to ``finish``; MiB."""
+
+    peak_mem_mb: float | None
+    peak_mem_source: Literal["accelerator_allocator", "tensor_tracker"] | None
+    peak_reserved_mb: float | None
+    num_alloc_retries: int | None
+    host_peak_rss_mb: float | None
+    eval_loss: float | None
+    effects: tuple[Effect, ...]
+    notes: tuple[str, ...]
