@@ -1,0 +1,163 @@
+"""The command line's flags and a plan file give the same plan; help is light."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainperf_mlflow.cli.flags import plan_from_flags
+from trainperf_mlflow.errors import PlanError
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def test_flags_and_plan_file_give_the_same_plan(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        """
+study: mine
+workload: quick
+set: {batch_size: 4, learning_rate: 1.0e-4}
+baseline: {grad_accumulation: 2}
+candidates:
+  - bf16
+  - {name: wide, config: {seq_len: 64}}
+repeats: 5
+warmup: auto
+iters: 7
+max_time: 15m
+goal: peak_mem
+hypothesis: memory
+threshold: {max_cost: 40}
+"""
+    )
+    flags: dict[str, Any] = {
+        "study": "mine",
+        "workload": "quick",
+        "settings": ("batch_size=4", "learning_rate=1e-4"),
+        "baseline": "grad_accumulation=2",
+        "candidate": ("bf16", "wide:seq_len=64"),
+        "repeats": "5",
+        "warmup": "auto",
+        "iters": "7",
+        "max_time": "15m",
+        "goal": "peak_mem",
+        "hypothesis": "memory",
+        "thresholds": ("max_cost=40",),
+    }
+    assert plan_from_flags(str(file), {}) == plan_from_flags(None, flags)
+
+
+def test_one_parameter_holds_several_candidates_and_empty_ones_are_unset() -> None:
+    flags = {"candidate": ("bf16; checkpoint;",), "study": "", "repeats": "", "goal": ""}
+    plan = plan_from_flags(None, flags)
+    assert [candidate.name for candidate in plan.candidates] == ["bf16", "checkpoint"]
+    assert (plan.study, plan.repeats, plan.goal) == (None, 3, None)
+
+
+def test_flags_override_the_plan_file(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text("candidates: [bf16]\nset: {batch_size: 4, seq_len: 64}\nrepeats: 2\n")
+    plan = plan_from_flags(str(file), {"settings": ("seq_len=32",), "repeats": "4"})
+    assert plan.set == {"batch_size": 4, "seq_len": 32}
+    assert plan.repeats == 4
+
+
+def test_default_candidates_stand_in_only_where_none_are_named(tmp_path: Path) -> None:
+    defaults = "bf16;checkpoint"
+    file = tmp_path / "study.yaml"
+    file.write_text("candidates: [fused]\n")
+
+    def names(plan_file: str | None, **flags: Any) -> list[str]:
+        return [c.name for c in plan_from_flags(plan_file, flags, defaults).candidates]
+
+    assert names(None) == ["bf16", "checkpoint"]
+    assert names(str(file)) == ["fused"]
+    assert names(None, candidate=("compile",)) == ["compile"]
+    assert names(None, probe="true") == []
+
+
+def test_nothing_to_compare_is_refused_with_both_ways_out() -> None:
+    with pytest.raises(PlanError, match=r"--candidate.*--probe"):
+        plan_from_flags(None, {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"repeats": "many"}, "repeats"),
+        ({"repeats": "0"}, "repeats"),
+        ({"max_time": "soon"}, "90s, 15m or 2h"),
+        ({"probe": "perhaps"}, "neither true nor false"),
+        ({"settings": ("batch_size",)}, "KEY=VALUE"),
+        ({"settings": ("batch_sise=4",)}, "did you mean 'batch_size'"),
+        ({"settings": ("batch_size=0",)}, "batch_size"),
+        ({"settings": ("batch_size=1e99",)}, "batch_size"),
+        ({"candidate": ("chekpoint",)}, "did you mean 'checkpoint'"),
+        ({"candidate": ("two:batch_size=4,seq_len=64",)}, "batch_size, seq_len"),
+        ({"candidate": ("same:batch_size=2",)}, "does not differ"),
+        ({"workload": "quik"}, "did you mean 'quick'"),
+        ({"goal": "speed"}, "unknown goal 'speed'"),
+        ({"policy": "goal"}, "needs a goal"),
+        ({"thresholds": ("max_cost=5",)}, "unknown threshold 'max_cost'"),
+        ({"device": "CUDA!"}, "device"),
+        ({"task": "module.without.factory"}, "MODULE:FACTORY"),
+        ({"study": "x" * 300}, "study"),
+        ({"study": "a\nb"}, "line breaks"),
+        ({"seed": "-1"}, "seed"),
+        ({"hypothesis": "gpu"}, "hypothesis"),
+    ],
+)
+def test_bad_input_is_named_with_its_value(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message.replace("(", r"\(")):
+        plan_from_flags(None, {"candidate": ("bf16",), **flags})
+
+
+def test_help_imports_neither_torch_nor_mlflow_nor_anything_else_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from trainperf_mlflow.cli import cli\n"
+        "for words in ([], ['measure'], ['doctor'], ['compare']):\n"
+        "    try: cli([*words, '--help'])\n"
+        "    except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'torch', 'mlflow', 'transformers', 'pandas', 'numpy', 'pydantic', 'rich'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "--candidate" in result.stdout
+
+
+def test_the_command_that_measures_does_not_load_torch_itself() -> None:
+    code = (
+        "import sys\n"
+        "import trainperf_mlflow.api, trainperf_mlflow.measurement.conductor\n"
+        "import trainperf_mlflow.measurement.protocol\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_parameter_of_the_project_reaches_an_option_of_the_command() -> None:
+    project = yaml.safe_load((REPOSITORY / "MLproject").read_text())
+    points = project["entry_points"]
+    assert points["main"] == points["measure"]
+    measure = points["measure"]
+    assert all(parameter["default"] == "" for parameter in measure["parameters"].values())
+    from trainperf_mlflow.cli import cli
+
+    options = {option for p in cli.commands["measure"].params for option in p.opts}
+    for name in measure["parameters"]:
+        flag = "--candidate" if name == "candidates" else "--" + name.replace("_", "-")
+        assert f"{flag}={{{name}}}" in measure["command"]
+        assert flag in options

@@ -1,0 +1,100 @@
+"""Is the changed training really better, what does it cost, do we keep it?
+
+>>> import trainperf_mlflow as tp
+>>> plan = tp.Plan(workload="quick", candidates=["bf16", "checkpoint"], repeats=3)
+
+``tp.measure(plan)`` measures it into MLflow and returns the comparison;
+``tp.compare``, ``tp.decisions``, ``tp.runs`` and ``tp.load_comparison`` read
+what MLflow holds. Everything is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainperf_mlflow.api import (
+        compare,
+        decisions,
+        doctor,
+        load_comparison,
+        measure,
+        recover,
+        runs,
+    )
+    from trainperf_mlflow.decisions.training import (
+        recommend_training_decision,
+        summarize_training_result,
+    )
+    from trainperf_mlflow.errors import (
+        Interrupted,
+        MeasurementError,
+        PlanError,
+        StoreError,
+        TrainperfError,
+    )
+    from trainperf_mlflow.measurement.train_step import measure_train_step
+    from trainperf_mlflow.plan import Candidate, Plan
+    from trainperf_mlflow.results import Comparison, Decision
+    from trainperf_mlflow.workloads.task import Task
+
+_HOMES = {
+    "Candidate": "plan",
+    "Comparison": "results",
+    "Decision": "results",
+    "Interrupted": "errors",
+    "MeasurementError": "errors",
+    "Plan": "plan",
+    "PlanError": "errors",
+    "StoreError": "errors",
+    "Task": "workloads.task",
+    "TrainperfError": "errors",
+    "compare": "api",
+    "decisions": "api",
+    "doctor": "api",
+    "load_comparison": "api",
+    "measure": "api",
+    "measure_train_step": "measurement.train_step",
+    "recommend_training_decision": "decisions.training",
+    "recover": "api",
+    "runs": "api",
+    "summarize_training_result": "decisions.training",
+}
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
+
+
+__all__ = [
+    "Candidate",
+    "Comparison",
+    "Decision",
+    "Interrupted",
+    "MeasurementError",
+    "Plan",
+    "PlanError",
+    "StoreError",
+    "Task",
+    "TrainperfError",
+    "compare",
+    "decisions",
+    "doctor",
+    "load_comparison",
+    "measure",
+    "measure_train_step",
+    "recommend_training_decision",
+    "recover",
+    "runs",
+    "summarize_training_result",
+]
