@@ -6,17 +6,16 @@ imports torch, transformers or mlflow.
 
 from __future__ import annotations
 
-import difflib
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -25,14 +24,29 @@ from pydantic import (
 
 from trainperf_mlflow.decisions.policies import GOALS, POLICIES
 from trainperf_mlflow.errors import PlanError
+from trainperf_mlflow.messages import explain, nearest, shown
 from trainperf_mlflow.results import Setting, Variant
+from trainperf_mlflow.shortforms import parse_seconds, parse_settings, parse_value, read_plan
 from trainperf_mlflow.workloads.config import CausalLMConfig
 from trainperf_mlflow.workloads.presets import CUSTOM_TASK, PRESETS, Preset
 from trainperf_mlflow.workloads.strategies import STRATEGIES, strategy_of
 
+__all__ = [
+    "BASELINE",
+    "BUILT_IN_TASK",
+    "Candidate",
+    "Plan",
+    "choices",
+    "make_plan",
+    "parse_candidate",
+    "parse_seconds",
+    "parse_settings",
+    "parse_value",
+    "read_plan",
+]
+
 BUILT_IN_TASK = "causal_lm"
 BASELINE = "baseline"
-MAX_PLAN_BYTES = 1_000_000
 # MLflow on PostgreSQL refuses longer run names.
 MAX_NAME = 250
 MAX_CANDIDATES = 50
@@ -47,10 +61,28 @@ def _printable(name: str) -> str:
     if not name.strip():
         raise ValueError("is empty; give it a name or leave it out")
     if not name.isprintable():
-        raise ValueError(f"{name[:60]!r} holds control characters or line breaks; remove them")
+        raise ValueError(f"{shown(name)} holds control characters or line breaks; remove them")
     if name != name.strip():
-        raise ValueError(f"{name[:60]!r} begins or ends with a space; remove it")
+        raise ValueError(f"{shown(name)} begins or ends with a space; remove it")
     return name
+
+
+def _device(name: str) -> str:
+    if not re.fullmatch(r"[a-z]{1,20}(:\d{1,4})?", name):
+        raise ValueError(f"{shown(name)} is no device; give auto, cpu, cuda, cuda:1, mps or xpu")
+    return name
+
+
+def _whole(low: int, high: int, *, auto: bool = False) -> Callable[[Any], Any]:
+    """One message for a count, where pydantic would tell each half of a union apart."""
+
+    def check(value: Any) -> Any:
+        if (auto and value == "auto") or (type(value) is int and low <= value <= high):
+            return value
+        remedy = f"give a whole number from {low} to {high}" + (", or auto" if auto else "")
+        raise ValueError(f"{shown(value)} cannot be used; {remedy}")
+
+    return check
 
 
 Name = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)]
@@ -72,14 +104,15 @@ class Candidate(_Strict):
             raise ValueError("a candidate cannot be named 'baseline'; give it another name")
         if not self.config and self.name not in STRATEGIES:
             raise ValueError(
-                f"unknown strategy {self.name!r}{nearest(self.name, STRATEGIES)}; "
-                f"known: {', '.join(STRATEGIES)}; or give settings as {self.name}:KEY=VALUE"
+                f"unknown strategy {shown(self.name)}{nearest(self.name, STRATEGIES)}; "
+                f"known: {', '.join(STRATEGIES)}; or give settings of your own as NAME:KEY=VALUE"
             )
         return self
 
     @property
     def settings(self) -> dict[str, Setting]:
-        return self.config or dict(STRATEGIES[self.name])
+        """What it changes; a strategy's name stands for its settings, whatever is added to them."""
+        return {**STRATEGIES.get(self.name, {}), **self.config}
 
 
 class Plan(_Strict):
@@ -99,13 +132,15 @@ class Plan(_Strict):
     baseline: dict[str, Setting] = Field(default_factory=dict)
     candidates: tuple[Candidate, ...] = Field(default=(), max_length=MAX_CANDIDATES)
     probe: bool = False
-    repeats: int = Field(default=3, ge=1, le=1000)
-    blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
-    warmup: Annotated[int, Field(ge=0, le=100_000)] | Literal["auto"] = "auto"
-    iters: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
+    repeats: Annotated[int, BeforeValidator(_whole(1, 1000))] = 3
+    blocks: Annotated[int | Literal["auto"], BeforeValidator(_whole(1, 1000, auto=True))] = "auto"
+    warmup: Annotated[int | Literal["auto"], BeforeValidator(_whole(0, 100_000, auto=True))] = (
+        "auto"
+    )
+    iters: Annotated[int | Literal["auto"], BeforeValidator(_whole(1, 100_000, auto=True))] = "auto"
     max_time: float | None = Field(default=None, gt=0, le=30 * 86400, allow_inf_nan=False)
-    seed: int = Field(default=42, ge=0, le=2**31 - 1)
-    device: Annotated[str, Field(pattern=r"^[a-z]+(:\d+)?$", max_length=40)] = "auto"
+    seed: Annotated[int, BeforeValidator(_whole(0, 2**31 - 1))] = 42
+    device: Annotated[str, AfterValidator(_device)] = "auto"
     isolation: Literal["auto", "process", "resident"] = "auto"
     goal: str | None = None
     hypothesis: Phase | None = None
@@ -125,13 +160,11 @@ class Plan(_Strict):
             data["candidates"] = tuple(
                 parse_candidate(item) if isinstance(item, str) else item for item in listed
             )
-        if isinstance(data.get("threshold"), Mapping):
-            data["threshold"] = {
-                key: float(value) if type(value) is int else value
-                for key, value in data["threshold"].items()
-            }
         if type(data.get("max_time")) in (int, str):
-            data["max_time"] = parse_seconds(str(data["max_time"]))
+            try:
+                data["max_time"] = parse_seconds(str(data["max_time"]))
+            except ValueError as error:
+                raise ValueError(f"max_time: {error}") from None
         return data
 
     @model_validator(mode="after")
@@ -139,7 +172,7 @@ class Plan(_Strict):
         if self.task == BUILT_IN_TASK:
             if self.workload is not None and self.workload not in PRESETS:
                 raise ValueError(
-                    f"unknown workload {self.workload!r}{nearest(self.workload, PRESETS)}; "
+                    f"unknown workload {shown(self.workload)}{nearest(self.workload, PRESETS)}; "
                     f"known: {', '.join(PRESETS)}"
                 )
         else:
@@ -147,12 +180,16 @@ class Plan(_Strict):
             given = [key for key in ("workload", *MODEL_FLAGS) if getattr(self, key) is not None]
             if given:
                 raise ValueError(
-                    f"{', '.join(given)} belong to the built-in task, not to {self.task!r}; "
-                    "pass such settings with set (--set KEY=VALUE)"
+                    f"{', '.join(given)}: only the built-in task has this; pass the settings of "
+                    f"{shown(self.task)} with set (--set KEY=VALUE)"
                 )
+        twice = [key for key in MODEL_FLAGS if getattr(self, key) is not None and key in self.set]
+        if twice:
+            raise ValueError(f"{twice[0]} is given twice, by itself and in set; give it once")
         if self.goal is not None and self.goal not in GOALS:
             raise ValueError(
-                f"unknown goal {self.goal!r}{nearest(self.goal, GOALS)}; known: {', '.join(GOALS)}"
+                f"unknown goal {shown(self.goal)}{nearest(self.goal, GOALS)}; "
+                f"known: {', '.join(GOALS)}"
             )
         self._check_policy()
         names = [candidate.name for candidate in self.candidates]
@@ -166,18 +203,21 @@ class Plan(_Strict):
         name = self.policy_name
         if name not in POLICIES:
             raise ValueError(
-                f"unknown policy {name!r}{nearest(name, POLICIES)}; known: {', '.join(POLICIES)}"
+                f"unknown policy {shown(name)}{nearest(name, POLICIES)}; "
+                f"known: {', '.join(POLICIES)}"
             )
         if name == "goal" and self.goal is None:
             raise ValueError(f"the policy 'goal' needs a goal; known: {', '.join(GOALS)}")
         defaults = POLICIES[name].thresholds
         for key, value in self.threshold.items():
             if key not in defaults:
+                owners = [owner for owner, other in POLICIES.items() if key in other.thresholds]
+                hint = f" (it belongs to the policy {owners[0]!r})" if owners else ""
                 raise ValueError(
-                    f"unknown threshold {key!r} of the policy {name!r}{nearest(key, defaults)}; "
-                    f"known: {', '.join(defaults)}"
+                    f"unknown threshold {shown(key)} of the policy {name!r}"
+                    f"{hint or nearest(key, defaults)}; known: {', '.join(defaults)}"
                 )
-            if value != value or abs(value) == float("inf"):
+            if not math.isfinite(value):
                 raise ValueError(f"threshold {key} is {value}; give a finite number")
 
     @property
@@ -216,11 +256,15 @@ class Plan(_Strict):
                 baseline in nothing or in more than one variable.
         """
         shared = {**self.preset.config, **_given(self, MODEL_FLAGS), **self.set}
-        base = self._complete({**shared, **self.baseline}, BASELINE)
+        base = self._complete({**shared, **self.baseline}, "the baseline's configuration")
         variants = [Variant(name=BASELINE, role="baseline", config=base)]
         for candidate in self.candidates:
-            config = self._complete({**base, **candidate.settings}, candidate.name)
-            changed = {key: value for key, value in config.items() if base.get(key) != value}
+            config = self._complete({**base, **candidate.settings}, f"candidate {candidate.name!r}")
+            changed = {
+                key: value
+                for key, value in config.items()
+                if key not in base or _canonical(base[key]) != _canonical(value)
+            }
             variable = _changed_variable(candidate.name, changed)
             variants.append(
                 Variant(
@@ -238,24 +282,30 @@ class Plan(_Strict):
     def _complete(self, config: dict[str, Setting], name: str) -> dict[str, Setting]:
         for key, value in config.items():
             if not re.fullmatch(r"[A-Za-z_][\w.]{0,99}", key):
-                raise ValueError(f"{name}: {key[:60]!r} is not a usable key; use letters, digits, _")
-            if len(json.dumps(value)) > MAX_SETTING_CHARS:
-                raise ValueError(f"{name}: the value of {key} is over {MAX_SETTING_CHARS} characters")
+                raise ValueError(
+                    f"{name}: {shown(key)} is not a usable key; use letters, digits, _"
+                )
+            try:
+                text = _canonical(value)
+            except (ValueError, RecursionError):
+                raise ValueError(
+                    f"{name}: {key} = {shown(value)} cannot be kept; give a finite, plain value"
+                ) from None
+            if len(text) > MAX_SETTING_CHARS:
+                raise ValueError(
+                    f"{name}: the value of {key} is over {MAX_SETTING_CHARS} characters"
+                )
         if self.task != BUILT_IN_TASK:
             return config
         try:
-            return CausalLMConfig.model_validate(_whole_floats(config)).model_dump()
+            return CausalLMConfig.model_validate(config).model_dump()
         except ValidationError as error:
             raise ValueError(f"{name}: {explain(error, CausalLMConfig)}") from None
 
 
-def _whole_floats(config: Mapping[str, Setting]) -> dict[str, Setting]:
-    """``learning_rate=1`` means 1.0: an integer is a fine float, a string never is."""
-    floats = [key for key, field in CausalLMConfig.model_fields.items() if field.annotation is float]
-    return {
-        key: float(value) if key in floats and type(value) is int else value
-        for key, value in config.items()
-    }
+def _canonical(value: Setting) -> str:
+    """Equal only for the same value of the same type: 1 is neither true nor 1.0."""
+    return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
 def _given(plan: Plan, keys: Iterable[str]) -> dict[str, Setting]:
@@ -283,7 +333,7 @@ def _check_task_path(task: str) -> None:
     module, separator, factory = task.partition(":")
     if not separator or not all(part.isidentifier() for part in (*module.split("."), factory)):
         raise ValueError(
-            f"task {task!r} is neither {BUILT_IN_TASK!r} nor of the form MODULE:FACTORY, "
+            f"task {shown(task)} is neither {BUILT_IN_TASK!r} nor of the form MODULE:FACTORY, "
             "e.g. mypackage.training:make_task"
         )
 
@@ -303,42 +353,6 @@ def make_plan(data: Mapping[str, Any], *, where: str = "plan") -> Plan:
         raise PlanError(f"{where}: {explain(error, Plan)}") from None
 
 
-def read_plan(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML plan file, not yet validated.
-
-    Raises:
-        PlanError: the file is missing, too large, no YAML, or no mapping.
-    """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise PlanError(f"plan {str(path)!r} cannot be read: {error.strerror}") from None
-    if len(raw) > MAX_PLAN_BYTES:
-        raise PlanError(f"plan {str(path)!r} has {len(raw)} bytes; at most {MAX_PLAN_BYTES}")
-    try:
-        data = yaml.load(raw.decode("utf-8"), Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise PlanError(f"plan {str(path)!r} is not valid YAML: {error}") from None
-    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-        raise PlanError(f"plan {str(path)!r} must be a mapping of keys to values")
-    return data
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML lets a repeated key win silently; a plan must not."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                raise yaml.YAMLError(f"key {key!r} is not a text{key_node.start_mark}")
-            if key in seen:
-                raise yaml.YAMLError(f"key {key!r} is given twice{key_node.start_mark}")
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
 def parse_candidate(text: str) -> Candidate:
     """A candidate's short form: NAME, NAME:K=V,... or K=V.
 
@@ -353,86 +367,6 @@ def parse_candidate(text: str) -> Candidate:
     if separator:
         return Candidate(name=head.strip(), config=parse_settings(tail))
     return Candidate(name=text.strip())
-
-
-def parse_settings(text: str) -> dict[str, Setting]:
-    """K=V,K=V as a mapping; a comma separates only where another K= follows.
-
-    >>> parse_settings("batch_size=4,compile=off,learning_rate=1e-5")
-    {'batch_size': 4, 'compile': 'off', 'learning_rate': 1e-05}
-    """
-    settings: dict[str, Setting] = {}
-    for part in re.split(r",(?=\s*[A-Za-z_][\w.]*\s*=)", text):
-        key, separator, value = part.partition("=")
-        key = key.strip()
-        if not separator or not key:
-            raise ValueError(f"{part.strip()[:80]!r} is not of the form KEY=VALUE")
-        if key in settings:
-            raise ValueError(f"{key!r} is given twice")
-        settings[key] = parse_value(value.strip())
-    return settings
-
-
-def parse_value(text: str) -> Setting:
-    """A JSON value where it is one, else the text itself.
-
-    >>> [parse_value(text) for text in ("3", "1e-3", "true", "null", "fp32")]
-    [3, 0.001, True, None, 'fp32']
-    """
-    try:
-        value: Setting = json.loads(text, parse_constant=lambda name: name)
-    except (json.JSONDecodeError, RecursionError, ValueError):
-        return text
-    return value
-
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-
-
-def parse_seconds(text: str) -> float:
-    """A duration as 90, 90s, 15m or 2h, in seconds.
-
-    >>> parse_seconds("15m")
-    900.0
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
-    if not match:
-        raise ValueError(f"{text[:40]!r} is no duration; write 90s, 15m or 2h")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-# --- messages ----------------------------------------------------------------------------------
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint at the nearest known word, or nothing.
-
-    >>> nearest("chekpoint", ["checkpoint", "offload"])
-    " (did you mean 'checkpoint'?)"
-    """
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """All problems of a validation in one line, each with the key, the value and the remedy."""
-    problems = []
-    for item in error.errors(include_url=False):
-        key = ".".join(str(part) for part in item["loc"])
-        value = repr(item.get("input"))
-        value = value if len(value) <= 80 else value[:77] + "..."
-        if item["type"] == "extra_forbidden":
-            problems.append(
-                f"unknown key {key!r}{nearest(key, model.model_fields)}; "
-                f"known: {', '.join(model.model_fields)}"
-            )
-        elif item["type"] == "value_error":
-            cause = item["ctx"]["error"]
-            message = explain(cause, Candidate) if isinstance(cause, ValidationError) else str(cause)
-            problems.append(f"{key}: {message}" if key else message)
-        else:
-            problems.append(f"{key} = {value}: {item['msg'][0].lower()}{item['msg'][1:]}")
-    return "; ".join(dict.fromkeys(problems))
 
 
 def choices(field: str) -> list[str]:
