@@ -137,9 +137,9 @@ def _other_text(case: Case) -> str:
         if gain is None:
             parts.append(f"{words} could not be compared")
         elif settled(gain) < 0:
-            parts.append(f"costs {-gain:.4g} % {words} (at most {limit:g} % allowed)")
+            parts.append(f"costs {-gain:.4g} % in {words} (at most {limit:g} % allowed)")
         else:
-            parts.append(f"saves {gain:.4g} % {words}")
+            parts.append(f"saves {gain:.4g} % of {words}")
     if case.goal is None or case.goal.metric != "eval_loss":
         parts.append(quality_text(case.difference, case.thresholds["max_eval_loss_delta"]))
     return "; ".join(parts)

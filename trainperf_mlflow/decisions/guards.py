@@ -33,11 +33,10 @@ def first_error(variant: VariantValues) -> str | None:
 
 def before_rule(candidate: VariantValues, difference: Difference, policy: str) -> Decision | None:
     """The decision on a candidate that no rule can judge, or None."""
-    name = candidate.name
     if not has_ok_repeat(candidate):
         status = candidate.status if candidate.status is not Status.OK else Status.FAILED
         error = first_error(candidate)
-        text = f"{name} {_WORDS[status]}" + (f": {error}" if error else "")
+        text = f"the candidate {_WORDS[status]}" + (f": {error}" if error else "")
         return conclude(f"candidate_{status.value}", text, policy)
     bad = [
         f"{key} = {candidate.metrics[key]:g}"
@@ -45,18 +44,15 @@ def before_rule(candidate: VariantValues, difference: Difference, policy: str) -
         if key in candidate.metrics and measured(candidate.metrics, key) is None
     ]
     if bad:
-        text = f"{name} {_WORDS[Status.DIVERGED]}: {', '.join(bad)}"
+        text = f"the candidate {_WORDS[Status.DIVERGED]}: {', '.join(bad)}"
         return conclude("candidate_diverged", text, policy)
     if candidate.effect_verified is False:
         # No verdict on the change itself: it was never in effect, so nothing was tried.
         detail = f" ({candidate.effect_detail})" if candidate.effect_detail else ""
-        text = (
-            f"{name}: the change was not in effect{detail}, so what was measured says nothing "
-            "about it"
-        )
+        text = f"the change was not in effect{detail}, so what was measured says nothing about it"
         return conclude("change_without_effect", text, policy)
     if difference.step_time_ms is None:
-        text = f"{name}: step_time_ms is missing on one side, so nothing can be compared"
+        text = "step_time_ms is missing on one side, so nothing can be compared"
         return conclude("step_time_not_measured", text, policy)
     return None
 
@@ -71,7 +67,7 @@ def after_rule(decision: Decision, candidate: VariantValues) -> Decision:
         return decision
     error = first_error(candidate)
     text = (
-        f"{failed} of {len(candidate.repeats)} repeats of {candidate.name} did not succeed"
+        f"{failed} of {len(candidate.repeats)} repeats did not succeed"
         + (f" ({error})" if error else "")
         + f"; what succeeded: {decision.text}"
     )

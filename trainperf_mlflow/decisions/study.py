@@ -232,9 +232,9 @@ def _comparison(
 def _warnings(cases: Sequence[Case]) -> Iterator[str]:
     for case in cases:
         name, difference = case.candidate.name, case.difference
-        yield from _repeat_warnings(case.candidate)
         if not has_ok_repeat(case.candidate):
             continue
+        yield from _repeat_warnings(case.candidate)
         counts = [_ok_repeats(variant) for variant in (case.baseline, case.candidate)]
         if counts[0] != counts[1]:
             yield f"the baseline has {counts[0]} ok repeats, {name} has {counts[1]}"

@@ -94,9 +94,9 @@ def comparison_view(comparison: Comparison) -> RenderableType:
 def comparison_table(comparison: Comparison) -> Table:
     """Per variant its metrics, what it saves (under them, in units and percent), its decision."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
-    table.add_column("variant", overflow="fold", min_width=8)
+    table.add_column("variant", overflow="fold", min_width=6)
     for column in COLUMNS:
-        table.add_column(column.title, justify="right", overflow="fold")
+        table.add_column(column.title, justify="right", no_wrap=True)
     table.add_column("decision", min_width=8)
     baseline = comparison.baseline
     if baseline is not None:
@@ -120,7 +120,11 @@ def difference_lines(column: Column, delta: Mapping[str, float]) -> list[str]:
     if value is None:
         return []
     if not column.saved:
-        return [f"{'+' if value > 0 else ''}{number(value, column.decimals)}"]
+        return (
+            ["same"]
+            if not value
+            else [f"{'+' if value > 0 else ''}{number(value, column.decimals)}"]
+        )
     percent = delta.get(column.percent or "")
     # Where the rounded difference is 0, as for steps of microseconds, the percentage still tells.
     sign = value or percent or 0.0

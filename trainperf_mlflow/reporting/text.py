@@ -32,7 +32,7 @@ def markdown(text: str) -> str:
     '&lt;b&gt;a\\\\_b\\\\|c&lt;/b&gt;'
     """
     text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = re.sub(r"([\\`*_{}\[\]()#!|~$])", r"\\\1", text)
+    text = re.sub(r"([\\`*_\[\]#|~$])", r"\\\1", text)
     # A bare address would become a link to wherever a name's author wants.
     return re.sub(r"(?i)(https?|ftp|mailto|www)([:.])", r"\1&#8203;\2", text)
 
@@ -40,12 +40,12 @@ def markdown(text: str) -> str:
 def number(value: float | None, decimals: int) -> str:
     """A number for a table; what was not measured is a dash.
 
-    >>> number(None, 2), number(12.3456, 2), number(0.00123, 2)
-    ('-', '12.35', '0.0012')
+    >>> number(None, 2), number(12.3456, 2), number(0.00123, 2), number(12345.67, 2)
+    ('-', '12.35', '0.0012', '12346')
     """
     if value is None:
         return "-"
     # Small values, as of a task of microseconds, keep two digits.
     if value and abs(value) < 10**-decimals:
         return f"{value:.2g}"
-    return f"{value:.{decimals}f}"
+    return f"{value:.{0 if abs(value) >= 10_000 else decimals}f}"
