@@ -1,0 +1,95 @@
+"""The names that the toolkit uses in MLflow, and values cut to what every store takes."""
+
+from __future__ import annotations
+
+import json
+
+from trainperf_mlflow.results import Setting
+
+# Tags of runs (the MLflow contract: other programs read them).
+KIND = "trainperf.kind"
+STUDY_ID = "trainperf.study_id"
+ROLE = "trainperf.role"
+VARIANT = "trainperf.variant"
+CHANGED_VARIABLE = "trainperf.changed_variable"
+WORKLOAD_DIGEST = "trainperf.workload_digest"
+SCHEMA = "trainperf.schema"
+DECISION = "trainperf.decision"
+REASON = "trainperf.reason"
+NEXT_ACTION = "trainperf.next_action"
+ROLLBACK = "trainperf.rollback"
+CONFIDENCE = "trainperf.confidence"
+POLICY = "trainperf.policy"
+GOAL = "trainperf.goal"
+HYPOTHESIS = "trainperf.hypothesis"
+BEST_CANDIDATE = "trainperf.best_candidate"
+CLOSED = "trainperf.closed"
+STATUS = "trainperf.status"
+ERROR = "trainperf.error"
+REPEAT = "trainperf.repeat"
+OK_REPEATS = "trainperf.ok_repeats"
+EFFECT_VERIFIED = "trainperf.effect_verified"
+EFFECT_DETAIL = "trainperf.effect_detail"
+NOT_FINITE = "trainperf.not_finite"
+
+SCHEMA_VERSION = "trainperf/v1"
+
+# Artifacts.
+STUDY_FILE = "study.json"
+COMPARISON_FILE = "comparison.json"
+RESULT_FILE = "result.json"
+ENVIRONMENT_FILE = "environment.json"
+
+# Params.
+PEAK_MEM_SOURCE = "peak_mem_source"
+WORKLOAD_NAME = "workload.name"
+
+# MLflow's own.
+PARENT_RUN_ID = "mlflow.parentRunId"
+NOTE = "mlflow.note.content"
+
+# Series of a repeat: one point per measured step.
+SERIES_PREFIX = "steps/"
+STEP_TIME_SERIES = "steps/step_time_ms"
+LOSS_SERIES = "steps/loss"
+
+# MLflow cuts longer values silently or refuses them, PostgreSQL refuses longer names.
+MAX_NAME = 250
+MAX_TAG = 8000
+MAX_PARAM = 6000
+MAX_ERROR = 2000
+_CUT = " ... (cut)"
+
+
+def cut(text: str, limit: int) -> str:
+    """The text as every store takes it: no NUL, and visibly cut where it is too long.
+
+    >>> cut("abcdefghijklmnop", 14)
+    'abcd ... (cut)'
+    """
+    text = text.replace("\0", "")
+    return text if len(text) <= limit else text[: limit - len(_CUT)] + _CUT
+
+
+def param_text(value: Setting) -> str:
+    """A setting as people read it: text as it is, anything else as JSON.
+
+    >>> [param_text(value) for value in ("bf16", True, 4, None)]
+    ['bf16', 'true', '4', 'null']
+    """
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return cut(text, MAX_PARAM)
+
+
+def tags(values: dict[str, str | None]) -> dict[str, str]:
+    """The tags that have a value, cut to what MLflow keeps."""
+    return {key: cut(value, MAX_TAG) for key, value in values.items() if value is not None}
+
+
+def delta_metric(name: str) -> str:
+    """The MLflow metric of one entry of a comparison's ``delta``.
+
+    >>> delta_metric("step_time_ms"), delta_metric("speedup")
+    ('delta/step_time_ms', 'speedup')
+    """
+    return name if name == "speedup" else f"delta/{name}"

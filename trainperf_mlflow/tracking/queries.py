@@ -1,0 +1,343 @@
+"""What MLflow holds: studies by reference, their variants and comparisons, tables of them."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pandas as pd
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+
+from trainperf_mlflow.analysis.metrics import variant_values
+from trainperf_mlflow.errors import PlanError, StoreError
+from trainperf_mlflow.results import (
+    Comparison,
+    RepeatValues,
+    Status,
+    Study,
+    Variant,
+    VariantValues,
+)
+from trainperf_mlflow.tracking import names
+from trainperf_mlflow.tracking.search import runs_of_study, search_runs
+from trainperf_mlflow.tracking.store import Store, reason, refusals
+from trainperf_mlflow.tracking.uris import masked
+
+T = TypeVar("T")
+MIN_PREFIX = 6
+
+DECISION_COLUMNS = (
+    "study_id",
+    "study",
+    "decision",
+    "reason",
+    "next_action",
+    "confidence",
+    "policy",
+    "goal",
+    "best_candidate",
+    "workload",
+)
+DELTA_COLUMNS = (
+    "speedup",
+    "delta/step_time_ms",
+    "delta/step_time_pct",
+    "delta/samples_per_s",
+    "delta/peak_mem_mb",
+    "delta/peak_mem_pct",
+    "delta/loss",
+    "delta/eval_loss",
+)
+
+
+# --- one study ---------------------------------------------------------------------------------
+
+
+def find_study(store: Store, ref: str) -> str:
+    """The id of the study that is meant.
+
+    Args:
+        ref: a run id (of the study, or of one of its runs), a unique prefix of the
+            study's of six characters or more, or a study's name: the newest of it.
+
+    Raises:
+        PlanError: there is none, or several.
+    """
+    if re.fullmatch(r"[0-9a-f]{32}", ref):
+        found = _by_run_id(store, ref)
+        if found is not None:
+            return found
+    with refusals(store.tracking_uri):
+        if len(ref) >= MIN_PREFIX and re.fullmatch(r"[0-9a-f]+", ref):
+            ids = [
+                str(run.info.run_id) for run in _studies(store, f"attributes.run_id LIKE '{ref}%'")
+            ]
+            if len(ids) > 1:
+                raise PlanError(
+                    f"{ref!r} is the beginning of {len(ids)} studies ({', '.join(ids[:5])}); "
+                    "give more characters"
+                )
+            if ids:
+                return ids[0]
+        # Quotes cannot be escaped in MLflow's filters: a wildcard stands for whatever
+        # is not plain, and the names are compared here.
+        pattern = re.sub(r"[^A-Za-z0-9 -]", "_", ref)
+        named = [
+            run
+            for run in _studies(store, f"attributes.run_name LIKE '{pattern}'")
+            if run.info.run_name == names.cut(ref, names.MAX_NAME)
+        ]
+    if named:
+        return str(named[0].info.run_id)
+    raise PlanError(
+        f"no study {ref!r} in experiment {store.experiment_name!r} of "
+        f"{masked(store.tracking_uri)!r}; give a run id, {MIN_PREFIX} or more characters of one, "
+        "or a study's name ('trainperf decisions' lists them), or another --experiment"
+    )
+
+
+def load_study(store: Store, study_id: str) -> Study:
+    """What was asked for and on what it ran, from the study's ``study.json``.
+
+    Raises:
+        StoreError: the artifact is missing or unreadable.
+    """
+    return _artifact(store, study_id, names.STUDY_FILE, Study.from_json)
+
+
+def load_comparison(store: Store, study_id: str) -> Comparison:
+    """The comparison as it was recorded last.
+
+    Raises:
+        StoreError: the study has none, or it is unreadable.
+    """
+    return _artifact(store, study_id, names.COMPARISON_FILE, Comparison.from_json)
+
+
+def load_variants(store: Store, study_id: str) -> tuple[VariantValues, ...]:
+    """All variants with their repeats' values, in the order of the plan, by one query.
+
+    Means are taken of what the repeats' runs hold, so that anyone who asks again
+    gets the same answer.
+
+    Raises:
+        StoreError: the store or the study's description cannot be read.
+    """
+    study = load_study(store, study_id)
+    with refusals(store.tracking_uri):
+        store = _where(store, study_id)
+        found = runs_of_study(store, study_id)
+    variant_runs = {
+        run.data.tags.get(names.VARIANT): run.info.run_id
+        for run in found
+        if run.data.tags.get(names.KIND) == "variant"
+    }
+    return tuple(
+        _values(
+            variant,
+            _repeat_runs(found, variant.name),
+            variant_runs.get(variant.name),
+            study.workload.unsupported.get(variant.name),
+        )
+        for variant in study.variants
+    )
+
+
+def _values(
+    variant: Variant, repeats: list[Run], run_id: str | None, unsupported: str | None
+) -> VariantValues:
+    tags = [run.data.tags for run in repeats]
+    verdicts = {"true": True, "false": False}
+    details = [tag[names.EFFECT_DETAIL] for tag in tags if names.EFFECT_DETAIL in tag]
+    return variant_values(
+        variant,
+        [_repeat_values(run) for run in repeats],
+        effects=[
+            verdicts.get(tag.get(names.EFFECT_VERIFIED, ""))
+            for tag in tags
+            if names.EFFECT_DETAIL in tag
+        ],
+        effect_detail="; ".join(dict.fromkeys(details)),
+        sources=[
+            run.data.params[names.PEAK_MEM_SOURCE]
+            for run in repeats
+            if names.PEAK_MEM_SOURCE in run.data.params
+        ],
+        unsupported=unsupported,
+        run_id=run_id,
+    )
+
+
+def _repeat_values(run: Run) -> RepeatValues:
+    tags = run.data.tags
+    return RepeatValues(
+        index=int(tags[names.REPEAT]),
+        status=Status(tags[names.STATUS]),
+        error=tags.get(names.ERROR),
+        run_id=run.info.run_id,
+        metrics=_metrics(run),
+    )
+
+
+def _metrics(run: Run) -> dict[str, float]:
+    return {
+        key: value
+        for key, value in run.data.metrics.items()
+        if not key.startswith(names.SERIES_PREFIX)
+    }
+
+
+def _repeat_runs(found: Iterable[Run], variant: str) -> list[Run]:
+    """The variant's repeats, one run each: a request sent twice may have made two."""
+    repeats: dict[str, Run] = {}
+    for run in found:
+        tags = run.data.tags
+        if tags.get(names.KIND) != "repeat" or tags.get(names.VARIANT) != variant:
+            continue
+        if run.info.status in ("RUNNING", "SCHEDULED"):
+            continue  # cut short while it was being written: recovery will end it
+        repeats.setdefault(tags[names.REPEAT], run)
+    return sorted(repeats.values(), key=lambda run: int(run.data.tags[names.REPEAT]))
+
+
+def _by_run_id(store: Store, run_id: str) -> str | None:
+    try:
+        run = store.client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise StoreError(
+            f"run {run_id} cannot be read: {reason(error, store.tracking_uri)}; try again"
+        ) from None
+    if run.info.lifecycle_stage != "active":
+        raise PlanError(
+            f"run {run_id} is deleted; restore it with 'mlflow runs restore --run-id {run_id}'"
+        )
+    found = run.data.tags.get(names.STUDY_ID)
+    if found is None:
+        raise PlanError(
+            f"run {run_id} ({run.info.run_name!r}) belongs to no study of this toolkit; "
+            "'trainperf decisions' lists the studies"
+        )
+    return str(found)
+
+
+def _studies(store: Store, condition: str = "") -> list[Run]:
+    only = f"tags.`{names.KIND}` = 'study'"
+    return search_runs(store, f"{only} AND {condition}" if condition else only)
+
+
+def _where(store: Store, run_id: str) -> Store:
+    """The store at the experiment that the run is in."""
+    found = store.client.get_run(run_id).info.experiment_id
+    if found == store.experiment_id:
+        return store
+    name = store.client.get_experiment(found).name
+    return replace(store, experiment_id=found, experiment_name=name)
+
+
+def _artifact(store: Store, run_id: str, name: str, parse: Callable[[bytes], T]) -> T:
+    with tempfile.TemporaryDirectory(prefix="trainperf-") as folder:
+        try:
+            path = store.client.download_artifacts(run_id, name, folder)
+            return parse(Path(path).read_bytes())
+        except (MlflowException, OSError, ValueError) as error:
+            why = reason(error, store.tracking_uri)[:200]
+            raise StoreError(
+                f"study {run_id} has no readable {name} ({why}); a study that was interrupted "
+                f"may lack it: 'trainperf recover {run_id}' sends what waits on disk"
+            ) from None
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def decisions(
+    store: Store, experiment: str | None = None, decision: str | None = None
+) -> pd.DataFrame:
+    """One row per study, the newest first.
+
+    Args:
+        experiment: name or id; the store's own where it is None.
+        decision: accept, tune, reject or measure; all where it is None.
+
+    Raises:
+        PlanError: an unknown decision or experiment.
+    """
+    if decision not in (None, "accept", "tune", "reject", "measure"):
+        raise PlanError(f"unknown decision {decision!r}; known: accept, tune, reject, measure")
+    with refusals(store.tracking_uri):
+        if experiment is not None:
+            store = _in_experiment(store, experiment)
+        found = _studies(store, f"tags.`{names.DECISION}` = '{decision}'" if decision else "")
+    columns = [*DECISION_COLUMNS, *DELTA_COLUMNS, "status", "started"]
+    return pd.DataFrame([_decision_row(run) for run in found], columns=columns)
+
+
+def _decision_row(run: Run) -> dict[str, object]:
+    tags, info = run.data.tags, run.info
+    row: dict[str, object] = {
+        name: tags.get(f"trainperf.{name}")
+        for name in DECISION_COLUMNS
+        if name not in ("study", "workload")
+    }
+    row |= {name: run.data.metrics.get(name) for name in DELTA_COLUMNS}
+    return row | {
+        "study_id": info.run_id,
+        "study": info.run_name,
+        "workload": run.data.params.get(names.WORKLOAD_NAME),
+        "status": info.status,
+        "started": pd.Timestamp(info.start_time, unit="ms", tz="UTC"),
+    }
+
+
+def _in_experiment(store: Store, experiment: str) -> Store:
+    found = store.client.get_experiment_by_name(experiment)
+    if found is None and experiment.isdigit():
+        with_id = [
+            known
+            for known in store.client.search_experiments()
+            if known.experiment_id == experiment
+        ]
+        found = with_id[0] if with_id else None
+    if found is None:
+        raise PlanError(
+            f"there is no experiment {experiment!r} in {masked(store.tracking_uri)!r}; "
+            "'mlflow experiments search' lists them"
+        )
+    return replace(store, experiment_id=found.experiment_id, experiment_name=found.name)
+
+
+def runs(store: Store, study_id: str) -> pd.DataFrame:
+    """One row per variant and per repeat of a study: level, variant, role, repeat, status,
+    the configuration, the metrics."""
+    study = load_study(store, study_id)
+    variants = load_variants(store, study_id)
+    configs = {variant.name: variant.config for variant in study.variants}
+    rows: list[dict[str, object]] = []
+    for variant in variants:
+        shared = {"variant": variant.name, "role": variant.role}
+        levels: list[tuple[str, int | None, VariantValues | RepeatValues]] = [
+            ("variant", None, variant),
+            *(("repeat", repeat.index, repeat) for repeat in variant.repeats),
+        ]
+        rows += [
+            {
+                "level": level,
+                **shared,
+                "repeat": index,
+                "status": values.status.value,
+                "error": values.error,
+                "run_id": values.run_id,
+                **configs[variant.name],
+                **values.metrics,
+            }
+            for level, index, values in levels
+        ]
+    frame = pd.DataFrame(rows)
+    return frame.astype({"repeat": "Int64"})

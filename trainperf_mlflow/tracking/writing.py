@@ -1,0 +1,372 @@
+"""What one study, variant, repeat or comparison becomes in MLflow: tags, params, metrics, files.
+
+Every function here may be called again with the same arguments and leaves the same
+state (except those named ``create``), so that what an outage cut short can be sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from mlflow import MlflowClient
+from mlflow.data.code_dataset_source import CodeDatasetSource
+from mlflow.data.meta_dataset import MetaDataset
+from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.tracking.context.registry import resolve_tags
+
+from trainperf_mlflow.analysis.metrics import (
+    effect_verdict,
+    is_compiled,
+    not_finite,
+    repeat_metrics,
+)
+from trainperf_mlflow.errors import StoreError
+from trainperf_mlflow.results import (
+    CandidateComparison,
+    Comparison,
+    Decision,
+    Repeat,
+    Setting,
+    Status,
+    Study,
+    Variant,
+    VariantValues,
+)
+from trainperf_mlflow.tracking import names
+from trainperf_mlflow.tracking.store import Store
+
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+MAX_DIGEST = 36  # of a dataset in MLflow
+
+
+# --- a study -----------------------------------------------------------------------------------
+
+
+def create_study_run(store: Store, study: Study) -> str:
+    """A new run for the study; under ``mlflow run`` the project's run itself.
+
+    Raises:
+        StoreError: the project's run is not running, or deleted.
+    """
+    tags = _study_tags(study)
+    run_id = os.environ.get("MLFLOW_RUN_ID")
+    project_run = store.client.get_run(run_id) if run_id else None
+    # A second study in the same project run gets a run of its own.
+    if project_run is None or names.KIND in project_run.data.tags:
+        run = store.client.create_run(
+            store.experiment_id,
+            start_time=_ms(study.created_at),
+            tags=_context() | tags,
+            run_name=names.cut(study.name, names.MAX_NAME),
+        )
+        return str(run.info.run_id)
+    if project_run.info.lifecycle_stage != "active" or project_run.info.status != "RUNNING":
+        raise StoreError(
+            f"MLFLOW_RUN_ID is {run_id!r}, but that run is {project_run.info.status} "
+            f"({project_run.info.lifecycle_stage}); unset MLFLOW_RUN_ID"
+        )
+    run_id = str(run_id)
+    store.client.log_batch(run_id, tags=_run_tags(tags), synchronous=True)
+    store.client.update_run(run_id, name=names.cut(study.name, names.MAX_NAME))
+    return run_id
+
+
+def describe_study(store: Store, study: Study) -> None:
+    """The study's params, its workload as a dataset, and ``study.json``."""
+    client, run_id = store.client, study.study_id
+    plan: dict[str, Setting] = {
+        f"plan.{key}": value for key, value in study.plan.items() if value not in (None, "")
+    }
+    workload: dict[str, Setting] = {
+        names.WORKLOAD_NAME: study.workload.name,
+        "workload.source": study.workload.source,
+        "workload.device": study.workload.device,
+        **{f"workload.{key}": value for key, value in study.workload.facts.items()},
+    }
+    client.log_batch(
+        run_id,
+        params=_params(plan | workload),
+        tags=[RunTag(names.STUDY_ID, run_id)],
+        synchronous=True,
+    )
+    client.log_inputs(run_id, datasets=[_dataset(study)])
+    client.log_text(run_id, study.to_json(), names.STUDY_FILE)
+
+
+def create_variant_run(store: Store, study: Study, variant: Variant) -> str:
+    """A child run of the study for one variant, with its configuration as params."""
+    title = variant.name if variant.role == "baseline" else f"candidate {variant.name}"
+    run_id = _create_child(
+        store,
+        study,
+        parent=study.study_id,
+        title=title,
+        started_at=time.time(),
+        tags={names.KIND: "variant", **_variant_tags(variant)},
+    )
+    # Facts such as weights=random; the configuration's own keys come first.
+    params = {**study.workload.facts, **variant.config}
+    store.client.log_batch(run_id, params=_params(params), synchronous=True)
+    store.client.log_inputs(run_id, datasets=[_dataset(study)])
+    return run_id
+
+
+def _study_tags(study: Study) -> dict[str, str]:
+    return names.tags(
+        {
+            names.KIND: "study",
+            names.SCHEMA: names.SCHEMA_VERSION,
+            names.WORKLOAD_DIGEST: study.workload.digest,
+            names.POLICY: study.policy,
+            names.GOAL: study.goal,
+            names.HYPOTHESIS: study.hypothesis,
+            names.CHANGED_VARIABLE: ", ".join(
+                dict.fromkeys(v.changed_variable for v in study.variants if v.changed_variable)
+            )
+            or None,
+        }
+    )
+
+
+def _variant_tags(variant: Variant) -> dict[str, str | None]:
+    return {
+        names.ROLE: variant.role,
+        names.VARIANT: variant.name,
+        names.CHANGED_VARIABLE: variant.changed_variable,
+    }
+
+
+def _create_child(
+    store: Store,
+    study: Study,
+    *,
+    parent: str,
+    title: str,
+    started_at: float,
+    tags: Mapping[str, str | None],
+) -> str:
+    ours = {
+        names.PARENT_RUN_ID: parent,
+        names.STUDY_ID: study.study_id,
+        names.SCHEMA: names.SCHEMA_VERSION,
+        names.WORKLOAD_DIGEST: study.workload.digest,
+        **tags,
+    }
+    run = store.client.create_run(
+        store.experiment_id,
+        start_time=_ms(started_at),
+        tags=_context() | names.tags(ours),
+        run_name=names.cut(title, names.MAX_NAME),
+    )
+    return str(run.info.run_id)
+
+
+@cache
+def _context() -> dict[str, str]:
+    """Who ran what, from which commit: MLflow's own tags. Asked once, since git is slow."""
+    found = {str(key): str(value) for key, value in resolve_tags().items()}
+    return names.tags(dict(found))
+
+
+def _dataset(study: Study) -> DatasetInput:
+    # MLflow's own digests read the first rows only; the workload's covers everything.
+    dataset = MetaDataset(  # type: ignore[abstract]
+        source=CodeDatasetSource(tags={"source": names.cut(study.workload.source, 1000)}),
+        name=names.cut(study.workload.name, names.MAX_NAME),
+        digest=study.workload.digest[:MAX_DIGEST],
+    )
+    context = InputTag(key="mlflow.data.context", value="training")
+    return DatasetInput(dataset=dataset._to_mlflow_entity(), tags=[context])
+
+
+# --- a repeat ----------------------------------------------------------------------------------
+
+
+def send_repeat(
+    store: Store,
+    study: Study,
+    variant: Variant,
+    variant_run_id: str,
+    repeat: Repeat,
+    existing: str | None = None,
+) -> str:
+    """A child run of the variant, written in four calls and ended.
+
+    Args:
+        existing: the run that an earlier, interrupted attempt has left.
+    """
+    client = store.client
+    run_id = existing or _create_child(
+        store,
+        study,
+        parent=variant_run_id,
+        title=f"{variant.name} #{repeat.index + 1}",
+        started_at=repeat.started_at,
+        tags={**_variant_tags(variant), **_repeat_tags(repeat)},
+    )
+    ended_ms = _ms(repeat.ended_at)
+    metrics = [
+        Metric(key, value, ended_ms, 0)
+        for key, value in repeat_metrics(repeat, compiled=is_compiled(variant)).items()
+    ]
+    params: dict[str, Setting] = {"seed": repeat.seed, "warmup_steps": repeat.warmup_steps}
+    if repeat.peak_mem_source is not None:
+        params[names.PEAK_MEM_SOURCE] = repeat.peak_mem_source
+    client.log_batch(
+        run_id,
+        metrics=[*metrics, *_series(repeat)],
+        params=_params(params),
+        synchronous=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="trainperf-") as folder:
+        environment = json.dumps(repeat.environment, indent=2, ensure_ascii=False)
+        (Path(folder) / names.RESULT_FILE).write_text(repeat.to_json(indent=None), "utf-8")
+        (Path(folder) / names.ENVIRONMENT_FILE).write_text(environment, "utf-8")
+        client.log_artifacts(run_id, folder)
+    ok = repeat.status is Status.OK
+    client.set_terminated(run_id, "FINISHED" if ok else "FAILED", end_time=ended_ms)
+    return run_id
+
+
+def _repeat_tags(repeat: Repeat) -> dict[str, str | None]:
+    verified, detail = effect_verdict(repeat.effects)
+    strange = not_finite(repeat)
+    return {
+        names.KIND: "repeat",
+        names.REPEAT: str(repeat.index),
+        names.STATUS: repeat.status.value,
+        names.ERROR: _error(repeat.error),
+        names.EFFECT_VERIFIED: None if verified is None else str(verified).lower(),
+        names.EFFECT_DETAIL: detail or None,
+        names.NOT_FINITE: ", ".join(f"{key}={value}" for key, value in strange.items()) or None,
+    }
+
+
+def _series(repeat: Repeat) -> Iterator[Metric]:
+    """One point per measured step, counted from 1 over all blocks of the repeat."""
+    number = 0
+    for block in repeat.blocks:
+        at_ms = block.started_at * 1000.0
+        for step, loss in zip(block.step_ms, block.losses, strict=False):
+            number += 1
+            at_ms += step
+            if math.isfinite(step):
+                yield Metric(names.STEP_TIME_SERIES, step, int(at_ms), number)
+            if loss is not None and math.isfinite(loss):
+                yield Metric(names.LOSS_SERIES, loss, int(at_ms), number)
+
+
+# --- a variant's and a study's end -------------------------------------------------------------
+
+
+def send_variant(store: Store, run_id: str, values: VariantValues, status: RunStatus) -> None:
+    """The means over a variant's repeats, its status, whether its change took effect; ended."""
+    now = _ms(time.time())
+    ok = sum(repeat.status is Status.OK for repeat in values.repeats)
+    verified = values.effect_verified
+    tags = {
+        names.STATUS: values.status.value,
+        names.OK_REPEATS: f"{ok}/{len(values.repeats)}",
+        names.ERROR: _error(values.error),
+        names.EFFECT_VERIFIED: None if verified is None else str(verified).lower(),
+        names.EFFECT_DETAIL: values.effect_detail,
+    }
+    source = values.peak_mem_source
+    store.client.log_batch(
+        run_id,
+        metrics=[Metric(key, value, now, 0) for key, value in values.metrics.items()],
+        params=_params({names.PEAK_MEM_SOURCE: source} if source else {}),
+        tags=_run_tags(names.tags(tags)),
+        synchronous=True,
+    )
+    store.client.set_terminated(run_id, status)
+
+
+def send_comparison(
+    store: Store, comparison: Comparison, note: str, variant_runs: Mapping[str, str]
+) -> None:
+    """The comparison, its decision and its note, on the study and on each candidate."""
+    client, study_id = store.client, comparison.study_id
+    client.log_text(study_id, comparison.to_json(), names.COMPARISON_FILE)
+    for candidate in comparison.candidates:
+        run_id = variant_runs.get(candidate.variant) or candidate.run_id
+        if run_id:
+            tags = _decision_tags(candidate.decision)
+            _log(client, run_id, tags, _comparison_metrics(candidate))
+    best = next((c for c in comparison.candidates if c.variant == comparison.best_candidate), None)
+    tags = {
+        **_decision_tags(comparison.decision),
+        names.BEST_CANDIDATE: comparison.best_candidate,
+        names.NOTE: note,
+    }
+    _log(client, study_id, tags, _comparison_metrics(best) if best else {})
+
+
+def end_run(store: Store, run_id: str, status: RunStatus, error: str | None = None) -> None:
+    if status != "FINISHED":
+        tags = names.tags({names.STATUS: status.lower(), names.ERROR: _error(error)})
+        store.client.log_batch(run_id, tags=_run_tags(tags), synchronous=True)
+    store.client.set_terminated(run_id, status)
+
+
+def _decision_tags(decision: Decision) -> dict[str, str | None]:
+    return {
+        names.DECISION: decision.decision,
+        names.REASON: decision.reason,
+        names.NEXT_ACTION: decision.next_action,
+        names.ROLLBACK: str(decision.rollback).lower(),
+        names.CONFIDENCE: decision.confidence,
+        names.POLICY: decision.policy,
+    }
+
+
+def _comparison_metrics(candidate: CandidateComparison) -> dict[str, float]:
+    metrics = {names.delta_metric(key): value for key, value in candidate.delta.items()}
+    if "break_even_steps" in candidate.metrics:
+        metrics["break_even_steps"] = candidate.metrics["break_even_steps"]
+    return metrics
+
+
+def _log(
+    client: MlflowClient, run_id: str, tags: dict[str, str | None], metrics: dict[str, float]
+) -> None:
+    now = _ms(time.time())
+    strange = {key: value for key, value in metrics.items() if not math.isfinite(value)}
+    if strange:
+        tags[names.NOT_FINITE] = ", ".join(f"{key}={value}" for key, value in strange.items())
+    client.log_batch(
+        run_id,
+        metrics=[Metric(k, v, now, 0) for k, v in metrics.items() if k not in strange],
+        tags=_run_tags(names.tags(tags)),
+        synchronous=True,
+    )
+
+
+# --- values ---------------------------------------------------------------------------------
+
+
+def _error(text: str | None) -> str | None:
+    return None if text is None else names.cut(text, names.MAX_ERROR)
+
+
+def _params(values: Mapping[str, Setting]) -> list[Param]:
+    return [
+        Param(names.cut(key, names.MAX_NAME), names.param_text(value))
+        for key, value in values.items()
+    ]
+
+
+def _run_tags(tags: Mapping[str, str]) -> list[RunTag]:
+    return [RunTag(key, value) for key, value in tags.items()]
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
