@@ -21,6 +21,12 @@ _NAME_CHARS = 40
 _DETAIL_CHARS = 200
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # rich would end the whole process, and the study with it.
+        raise
+
+
 class Progress:
     """A bar on a terminal, a line per repeat elsewhere.
 
@@ -38,7 +44,7 @@ class Progress:
         self._clock = clock
         self._started_at = clock()
         self._stream: TextIO | None = stream
-        console = Console(file=stream)
+        console = _Console(file=stream)
         self._bar: Bar | None = None
         if console.is_terminal and not console.is_dumb_terminal:
             self._bar = Bar(

@@ -46,6 +46,6 @@ def number(value: float | None, decimals: int) -> str:
     if value is None:
         return "-"
     # Small values, as of a task of microseconds, keep two digits.
-    if value and abs(value) < 10**-decimals:
+    if value and abs(value) < 10 ** (1 - decimals):
         return f"{value:.2g}"
     return f"{value:.{0 if abs(value) >= 10_000 else decimals}f}"
