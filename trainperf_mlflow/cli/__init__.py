@@ -149,7 +149,8 @@ def measure(
         made, tracking_uri=tracking_uri, experiment=experiment, progress=sys.stderr
     )
     _print_comparison(comparison, output)
-    _print_links(comparison.study_id, tracking_uri, experiment)
+    links = api.study_links(comparison.study_id, tracking_uri=tracking_uri, experiment=experiment)
+    click.echo(where_to_look(links), err=output == "json")
 
 
 @cli.command()
@@ -176,9 +177,8 @@ def decisions(
     decision: str | None, experiment: str | None, tracking_uri: str | None, output: str
 ) -> None:
     """List the studies and what was decided."""
-    from trainperf_mlflow.reporting.listing import format_rows
-
     from trainperf_mlflow import api
+    from trainperf_mlflow.reporting.listing import format_rows
 
     frame = api.decisions(experiment, decision or None, tracking_uri=tracking_uri)
     click.echo(format_rows(frame, output))
@@ -221,10 +221,9 @@ def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> Non
     """
     import json
 
-    from trainperf_mlflow.reporting.listing import format_checks
-
     from trainperf_mlflow import api
     from trainperf_mlflow.errors import EXIT_NOTHING_MEASURED
+    from trainperf_mlflow.reporting.listing import format_checks
 
     checks = api.doctor(tracking_uri=tracking_uri, experiment=experiment)
     if output == "json":
@@ -245,6 +244,19 @@ def _print_comparison(comparison: Any, output: str) -> None:
         click.echo(json.dumps(comparison.summary()))
     else:
         click.echo(comparison_text(comparison))
+
+
+def where_to_look(links: dict[str, str]) -> str:
+    """How to open the study in MLflow's UI.
+
+    >>> print(where_to_look({"command": "mlflow ui", "study": "http://localhost/x"}))
+    See it in MLflow: mlflow ui
+    then open http://localhost/x
+    """
+    lines = [f"See it in MLflow: {links['command']}"] if "command" in links else []
+    if "study" in links:
+        lines.append(f"{'then open' if lines else 'See it in MLflow:'} {links['study']}")
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
-from trainperf_mlflow.workloads.effects import Observed
 
 from trainperf_mlflow.measurement.memory import (
     MIB,
@@ -21,6 +20,7 @@ from trainperf_mlflow.measurement.memory import (
     compiled_step,
     resident_tensors,
 )
+from trainperf_mlflow.workloads.effects import Observed
 from trainperf_mlflow.workloads.task import CallableTask, Task, run_step
 
 

@@ -10,7 +10,6 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 
@@ -18,8 +17,6 @@ from trainperf_mlflow.measurement.launcher import default_threads, usable_cores
 from trainperf_mlflow.results import Check
 
 GIB = 1024**3
-MIN_FREE_DISK_BYTES = 200 * 1024**2
-LOW_FREE_DISK_BYTES = 2 * GIB
 LOW_MEMORY_BYTES = 2 * GIB
 OLDEST_PYTHON = (3, 11)
 OPTIONAL_PACKAGES = {
@@ -28,11 +25,10 @@ OPTIONAL_PACKAGES = {
 }
 
 
-def machine_checks(folder: Path) -> tuple[Check, ...]:
-    """Python, disk, memory, cores and load; ``folder`` is where results go first."""
+def machine_checks() -> tuple[Check, ...]:
+    """Python, memory, cores and load, optional packages."""
     return (
         _python(),
-        _disk(folder),
         _memory(),
         _cores(),
         *_optional_packages(),
@@ -46,25 +42,6 @@ def _python() -> Check:
             check="python", status="fail", detail=version, remedy="use Python 3.11 or newer"
         )
     return Check(check="python", status="ok", detail=f"{version} on {platform.platform()}")
-
-
-def _disk(folder: Path) -> Check:
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if not os.access(existing, os.W_OK):
-        return Check(
-            check="results folder",
-            status="fail",
-            detail=f"{str(folder)!r} is not writable",
-            remedy="run elsewhere, or set TRAINPERF_HOME to a writable folder",
-        )
-    free = shutil.disk_usage(existing).free
-    detail = f"{free / GIB:.1f} GiB free for {str(folder)!r}"
-    remedy = "free some space, or set TRAINPERF_HOME to a folder with more"
-    if free < MIN_FREE_DISK_BYTES:
-        return Check(check="results folder", status="fail", detail=detail, remedy=remedy)
-    if free < LOW_FREE_DISK_BYTES:
-        return Check(check="results folder", status="warn", detail=detail, remedy=remedy)
-    return Check(check="results folder", status="ok", detail=detail)
 
 
 def _memory() -> Check:

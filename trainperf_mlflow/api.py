@@ -1,0 +1,358 @@
+"""The use cases, one function each: the only place where the rooms meet."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import trainperf_mlflow
+from trainperf_mlflow.decisions.policies import POLICIES
+from trainperf_mlflow.decisions.study import decide_study
+from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError
+from trainperf_mlflow.measurement.conductor import Job, conduct
+from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
+from trainperf_mlflow.measurement.preflight import machine_checks
+from trainperf_mlflow.plan import Plan, make_plan, read_plan
+from trainperf_mlflow.reporting.note import run_note
+from trainperf_mlflow.reporting.progress import Progress
+from trainperf_mlflow.results import Check, Comparison, Repeat, Status, Study, Workload
+from trainperf_mlflow.signals import interruptible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from trainperf_mlflow.tracking.recorder import Recorder
+    from trainperf_mlflow.tracking.store import Store
+
+# Loading a large model from a slow disk or a hub takes its time, a hang takes forever.
+DESCRIBE_TIMEOUT_S = 3600.0
+
+
+def measure(
+    plan: Plan | Mapping[str, Any] | str | Path,
+    *,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    progress: TextIO | None = None,
+) -> Comparison:
+    """Measure a plan's variants into MLflow, compare them and decide.
+
+    Args:
+        plan: a ``Plan``, a mapping with its keys, or the path of a YAML file.
+        tracking_uri: MLflow store; by default MLFLOW_TRACKING_URI, else ``mlflow.db`` here.
+        experiment: MLflow experiment; by default ``trainperf``.
+        progress: where to tell the progress and warnings, e.g. ``sys.stderr``.
+
+    Raises:
+        PlanError: the plan is invalid, or names a model, data or task that is not there.
+        MeasurementError: this machine cannot measure it, or no baseline repeat succeeded.
+        StoreError: the store fails at the start, or could not be reached until the end
+            (the results then wait on disk).
+        Interrupted: a signal ended the study; what was measured is in MLflow.
+
+    >>> import trainperf_mlflow as tp
+    >>> plan = tp.Plan(candidates=["checkpoint"], repeats=1, iters=2, set={"seq_len": 16})
+    >>> comparison = tp.measure(plan)
+    >>> comparison.candidates[0].delta["peak_mem_mb"] > 0
+    True
+    """
+    plan = _as_plan(plan)
+    with ExitStack() as stack:
+        stack.enter_context(interruptible())
+        # The server imports torch while this process imports mlflow.
+        launcher = stack.enter_context(Launcher())
+        from trainperf_mlflow.tracking.recorder import Recorder
+        from trainperf_mlflow.tracking.spool import Spool
+        from trainperf_mlflow.tracking.store import open_store
+
+        spool = Spool()
+        _preflight(machine_checks(), progress)
+        store = open_store(tracking_uri, experiment)
+        workload = _describe(plan, launcher)
+        total = len(plan.variants()) * plan.repeats
+        teller = Progress(total, progress) if progress is not None else None
+        if teller is not None:
+            stack.enter_context(teller)
+        say = teller.say if teller is not None else _silent
+        recorder = Recorder.start(store, _study(plan, workload), spool=spool, warn=say)
+        try:
+            _run(plan, recorder, launcher, teller)
+            comparison = _compare(store, recorder)
+        except Interrupted as interruption:
+            recorder.kill()
+            raise Interrupted(
+                interruption.signum,
+                f"interrupted; what was measured is kept in study {recorder.study_id}, "
+                f"decide about it with: trainperf compare {recorder.study_id}",
+            ) from None
+        except BaseException as error:
+            recorder.fail(str(error) or repr(error))
+            raise
+        return comparison
+
+
+def compare(
+    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
+) -> Comparison:
+    """Decide again about a study from what MLflow holds, and tag it so.
+
+    Args:
+        study: a run id, a unique prefix of one, or a study's name (the newest of it).
+
+    Raises:
+        PlanError: there is no such study.
+        MeasurementError: the baseline has no repeat that succeeded.
+        StoreError: the store or the study's records cannot be read.
+    """
+    from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking.store import open_store
+    from trainperf_mlflow.tracking.writing import send_comparison
+
+    store = open_store(tracking_uri, experiment, create=False)
+    study_id = queries.find_study(store, study)
+    comparison = decide_study(
+        queries.load_study(store, study_id), queries.load_variants(store, study_id)
+    )
+    send_comparison(store, comparison, _note(store, comparison), {})
+    return comparison
+
+
+def load_comparison(
+    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
+) -> Comparison:
+    """The comparison of a study as it was recorded last.
+
+    Raises:
+        PlanError: there is no such study.
+        StoreError: it has no readable comparison.
+    """
+    from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking.store import open_store
+
+    store = open_store(tracking_uri, experiment, create=False)
+    return queries.load_comparison(store, queries.find_study(store, study))
+
+
+def decisions(
+    experiment: str | None = None,
+    decision: str | None = None,
+    *,
+    tracking_uri: str | None = None,
+) -> pd.DataFrame:
+    """One row per study, newest first: what was decided, why, and the gains.
+
+    Args:
+        experiment: only this one; by default ``trainperf``.
+        decision: only accept, tune, reject or measure.
+    """
+    from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking.store import open_store
+
+    store = open_store(tracking_uri, experiment, create=False)
+    return queries.decisions(store, decision=decision)
+
+
+def runs(
+    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
+) -> pd.DataFrame:
+    """One row per variant and per repeat of a study, with configuration and metrics."""
+    from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking.store import open_store
+
+    store = open_store(tracking_uri, experiment, create=False)
+    return queries.runs(store, queries.find_study(store, study))
+
+
+def recover(
+    study: str | None = None,
+    *,
+    tracking_uri: str | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Send to MLflow what a killed command or a lost server left on disk.
+
+    A study that was measured but never came to its decision is decided now, where
+    what was measured allows it.
+
+    Args:
+        study: a study's id; by default all that wait.
+
+    Returns:
+        One mapping per study: ``study_id``, ``sent``, ``ended``, ``decision``, ``complete``.
+    """
+    from trainperf_mlflow.tracking.recovery import recover as recover_study
+    from trainperf_mlflow.tracking.spool import Spool
+
+    spool = Spool()
+    recovered = []
+    for study_id in spool.studies() if study is None else [study]:
+        result = asdict(
+            recover_study(study_id, tracking_uri=tracking_uri, spool=spool, warn=warn or _silent)
+        )
+        if result["complete"] and result["decision"] is None:
+            try:
+                result["decision"] = compare(study_id, tracking_uri=tracking_uri).decision.decision
+            except (MeasurementError, PlanError) as error:
+                (warn or _silent)(f"study {study_id} stays undecided: {error}")
+        recovered.append(result)
+    return recovered
+
+
+def doctor(*, tracking_uri: str | None = None, experiment: str | None = None) -> tuple[Check, ...]:
+    """What this machine and store can and cannot do, and what to do about it."""
+    with Launcher() as launcher:
+        from trainperf_mlflow.tracking.health import check_store
+
+        stored = check_store(tracking_uri, experiment)
+        try:
+            with launcher.worker() as worker:
+                answers = worker.ask("preflight", timeout=DESCRIBE_TIMEOUT_S)
+            torch_checks = tuple(Check.model_validate(answer) for answer in answers)
+        except (MeasurementError, WorkerError) as error:
+            torch_checks = (
+                Check(
+                    check="torch",
+                    status="fail",
+                    detail=str(error),
+                    remedy="install the pinned packages: scripts/quickstart does",
+                ),
+            )
+    return (*machine_checks(), *torch_checks, *stored)
+
+
+def study_links(
+    study_id: str, *, tracking_uri: str | None = None, experiment: str | None = None
+) -> dict[str, str]:
+    """Where to look at a study: links into MLflow's UI and, for a file store, the command."""
+    from trainperf_mlflow.tracking.links import study_links as links
+    from trainperf_mlflow.tracking.store import open_store
+
+    return links(open_store(tracking_uri, experiment, create=False), study_id)
+
+
+# --- the parts of measure ----------------------------------------------------------------------
+
+
+def _as_plan(plan: Plan | Mapping[str, Any] | str | Path) -> Plan:
+    if isinstance(plan, Plan):
+        return plan
+    if isinstance(plan, Mapping):
+        return make_plan(plan)
+    return make_plan(read_plan(Path(plan)), where=f"plan {str(plan)!r}")
+
+
+def _silent(message: str) -> None:
+    pass
+
+
+def _preflight(checks: tuple[Check, ...], progress: TextIO | None) -> None:
+    failed = [check for check in checks if check.status == "fail"]
+    if failed:
+        raise MeasurementError(
+            "; ".join(f"{check.check}: {check.detail}; {check.remedy}" for check in failed)
+        )
+    if progress is not None:
+        for check in checks:
+            if check.status == "warn":
+                progress.write(f"{check.check}: {check.detail}; {check.remedy}\n")
+
+
+def _describe(plan: Plan, launcher: Launcher) -> Workload:
+    with launcher.worker() as worker:
+        try:
+            workload: Workload = worker.ask(
+                "describe",
+                timeout=DESCRIBE_TIMEOUT_S,
+                task=plan.task,
+                variants=plan.variants(),
+                seed=plan.seed,
+                device=plan.device,
+                name=plan.workload_name,
+            )
+        except WorkerError as error:
+            raise MeasurementError(f"the workload cannot be prepared: {error.text}") from None
+    return workload
+
+
+def _study(plan: Plan, workload: Workload) -> Study:
+    policy = POLICIES[plan.policy_name]
+    return Study(
+        study_id="",  # the recorder gives it the run's
+        name=plan.study or f"{plan.workload_name}: {_names(plan)}"[:200],
+        plan=plan.model_dump(mode="json"),
+        policy=policy.name,
+        goal=plan.goal,
+        hypothesis=plan.hypothesis,
+        thresholds={**policy.thresholds, **plan.threshold},
+        variants=plan.variants(),
+        workload=workload,
+        label=plan.label,
+        command=shlex.join(sys.argv),
+        created_at=time.time(),
+        toolkit_version=trainperf_mlflow.__version__,
+    )
+
+
+def _names(plan: Plan) -> str:
+    return ", ".join(candidate.name for candidate in plan.candidates) or "probe"
+
+
+def _run(plan: Plan, recorder: Recorder, launcher: Launcher, teller: Progress | None) -> None:
+    job = Job(
+        study_id=recorder.study_id,
+        task=plan.task,
+        variants=recorder.study.variants,
+        workload=recorder.study.workload,
+        repeats=plan.repeats,
+        blocks=plan.blocks_per_repeat,
+        warmup_steps=plan.warmup_steps,
+        steps_per_block=plan.steps_per_block,
+        seed=plan.seed,
+        # One process at a time; taking turns needs to know that both fit into memory.
+        isolation="process" if plan.isolation == "auto" else plan.isolation,
+        max_time_s=plan.max_time,
+    )
+    for repeat in conduct(job, launcher.worker):
+        recorder.record_repeat(repeat)
+        if teller is not None:
+            teller.advance(
+                repeat.variant, repeat.index, plan.repeats, repeat.status.value, _detail(repeat)
+            )
+
+
+def _detail(repeat: Repeat) -> str:
+    if repeat.status is not Status.OK:
+        return repeat.error or ""
+    steps = sum(len(block.step_ms) for block in repeat.blocks)
+    return f"{sum(block.wall_ms for block in repeat.blocks) / steps:.2f} ms a step"
+
+
+def _compare(store: Store, recorder: Recorder) -> Comparison:
+    """Decide from what MLflow holds; from memory only while it is out of reach."""
+    from trainperf_mlflow.errors import StoreError
+    from trainperf_mlflow.tracking import queries
+
+    variants = recorder.values()
+    if recorder.complete:
+        variants = queries.load_variants(store, recorder.study_id)
+    comparison = decide_study(recorder.study, variants)
+    note = _note(store, comparison) if recorder.complete else run_note(comparison)
+    if not recorder.finish_study(comparison, note):
+        raise StoreError(
+            f"measured and decided ({comparison.decision.decision}: {comparison.decision.text}), "
+            f"but the MLflow store does not answer; when it is back, run "
+            f"'trainperf recover {recorder.study_id}'"
+        )
+    return comparison
+
+
+def _note(store: Store, comparison: Comparison) -> str:
+    from trainperf_mlflow.tracking.links import study_links as links
+
+    return run_note(comparison, links(store, comparison.study_id))
