@@ -35,7 +35,7 @@ def before_rule(candidate: VariantValues, difference: Difference, policy: str) -
     """The decision on a candidate that no rule can judge, or None."""
     if not has_ok_repeat(candidate):
         status = candidate.status if candidate.status is not Status.OK else Status.FAILED
-        error = first_error(candidate)
+        error = first_error(candidate) or (None if candidate.repeats else "no repeat of it ran")
         text = f"the candidate {_WORDS[status]}" + (f": {error}" if error else "")
         return conclude(f"candidate_{status.value}", text, policy)
     bad = [
