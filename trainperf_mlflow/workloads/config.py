@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_SIZE = 1_000_000
+# Far above what any accelerator holds, far below what would exhaust the host.
+MAX_BATCH_TOKENS = 2**24
 
 
 class CausalLMConfig(BaseModel):
@@ -29,7 +31,9 @@ class CausalLMConfig(BaseModel):
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
     checkpoint: bool = Field(default=False, description="activation checkpointing of every layer")
     offload: bool = Field(default=False, description="saved tensors wait on the host")
-    compile: str = Field(default="off", description="off, default, or a mode of torch.compile")
+    compile: str = Field(
+        default="off", max_length=100, description="off, default, or a mode of torch.compile"
+    )
     optimizer: Literal["adamw", "adam", "sgd", "adafactor"] = "adamw"
     fused: bool = Field(default=False, description="the optimizer's fused kernel")
     momentum: float = Field(default=0.0, ge=0.0, lt=1.0, description="of sgd")
@@ -43,3 +47,24 @@ class CausalLMConfig(BaseModel):
         description="random, stdlib, or the path of a .txt or .jsonl file",
     )
     num_workers: int = Field(default=0, ge=0, le=64, description="of the data loader")
+
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> Self:
+        # A setting that would be ignored silently must not look as if it had been measured.
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(
+                f"momentum {self.momentum} has no meaning for {self.optimizer}; set optimizer=sgd"
+            )
+        if self.fused and self.optimizer == "adafactor":
+            raise ValueError("adafactor has no fused kernel; set fused=false or another optimizer")
+        if self.num_workers and self.data == "random":
+            raise ValueError(
+                f"num_workers {self.num_workers} has nothing to load with data=random; "
+                "set data=stdlib or a file"
+            )
+        if self.batch_size * self.seq_len > MAX_BATCH_TOKENS:
+            raise ValueError(
+                f"batch_size {self.batch_size} x seq_len {self.seq_len} is more than "
+                f"{MAX_BATCH_TOKENS} tokens; lower one of them"
+            )
+        return self

@@ -32,14 +32,15 @@ def _published(seq_len: int) -> Preset:
 
 PRESETS: MappingProxyType[str, Preset] = MappingProxyType(
     {
-        # Real text and a model of some million parameters: about 50 ms a step on one core.
+        # Real text and a model of some million parameters: some ten milliseconds a step on one
+        # core, with more activations than weights, so that every strategy has something to show.
         "quick": Preset(
             warmup=3,
             iters=12,
             config={
                 "model": "tiny",
                 "data": "stdlib",
-                "batch_size": 2,
+                "batch_size": 4,
                 "seq_len": 128,
                 "learning_rate": 1e-3,
             },
