@@ -133,6 +133,14 @@ def test_one_round_runs_each_variant_whole_and_the_next_in_reverse() -> None:
     assert stage.most_alive == 1
 
 
+def test_each_start_is_announced_before_it_happens() -> None:
+    stage = Stage()
+    list(conduct(job(), stage.start, lambda name, index: stage.log.append(f"start {name} {index}")))
+    starts = [stage.log[i + 1] for i, line in enumerate(stage.log) if line.startswith("start")]
+    assert len(starts) == 4
+    assert all(line.startswith("build") for line in starts)
+
+
 def test_resident_workers_of_a_round_live_at_once_and_none_outlives_it() -> None:
     stage = Stage()
     repeats = list(conduct(job(isolation="resident", blocks=2), stage.start))
@@ -247,9 +255,9 @@ def ticking(step: float) -> Callable[[], float]:
 
 
 def test_the_time_budget_starts_no_new_round_but_always_measures_one() -> None:
-    repeats = list(conduct(job(repeats=50, max_time_s=10.0), Stage().start, ticking(6.0)))
+    repeats = list(conduct(job(repeats=50, max_time_s=10.0), Stage().start, clock=ticking(6.0)))
     assert max(repeat.index for repeat in repeats) == 1
-    repeats = list(conduct(job(repeats=50, max_time_s=10.0), Stage().start, ticking(100.0)))
+    repeats = list(conduct(job(repeats=50, max_time_s=10.0), Stage().start, clock=ticking(100.0)))
     assert {repeat.index for repeat in repeats} == {0}
 
 

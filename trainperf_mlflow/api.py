@@ -318,7 +318,12 @@ def _run(plan: Plan, recorder: Recorder, launcher: Launcher, teller: Progress | 
         isolation="process" if plan.isolation == "auto" else plan.isolation,
         max_time_s=plan.max_time,
     )
-    for repeat in conduct(job, launcher.worker):
+
+    def announce(variant: str, index: int) -> None:
+        if teller is not None:
+            teller.running(variant, index, plan.repeats)
+
+    for repeat in conduct(job, launcher.worker, announce):
         recorder.record_repeat(repeat)
         if teller is not None:
             teller.advance(

@@ -42,7 +42,10 @@ def plan_from_flags(
         ("baseline", (given.get("baseline", ""),)),
         ("threshold", given.get("thresholds", ())),
     ):
-        for text in _split(parts):
+        texts = list(_split(parts))
+        if texts and not isinstance(data.get(name, {}), Mapping):
+            raise PlanError(f"plan {plan_file!r}: {name} must be a mapping, not {data[name]!r}")
+        for text in texts:
             data[name] = {**data.get(name, {}), **_read(name, parse_settings, text)}
     candidates = list(_split(given.get("candidate", ())))
     if candidates:

@@ -48,9 +48,10 @@ class AnyWorker(Protocol):
 def conduct(
     job: Job,
     start_worker: Callable[[], AnyWorker],
+    announce: Callable[[str, int], None] = lambda variant, index: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Repeat]:
-    """Yield the study's repeats in the order in which they end.
+    """Yield the study's repeats in the order in which they end; ``announce`` their starts.
 
     A candidate that this device cannot do is tried once and left out after
     that. The time budget is looked at between rounds; the first round is
@@ -67,7 +68,7 @@ def conduct(
     for index, order in enumerate(round_orders(names, job.repeats, job.seed)):
         if index and job.max_time_s is not None and clock() - begin >= job.max_time_s:
             return
-        for repeat in _round(job, variants, order, index, start_worker):
+        for repeat in _round(job, variants, order, index, start_worker, announce):
             if variants[repeat.variant].role == "baseline":
                 baseline_outcomes.append(repeat.status)
             yield repeat
@@ -81,11 +82,13 @@ def _round(
     order: Sequence[str],
     index: int,
     start_worker: Callable[[], AnyWorker],
+    announce: Callable[[str, int], None],
 ) -> Iterator[Repeat]:
     with ExitStack() as cleanup:
         attempts: dict[str, Attempt] = {}
         for action in round_actions(order, index, job.blocks, job.isolation):
             if action.kind == "start":
+                announce(action.variant, index)
                 attempts[action.variant] = Attempt(
                     job, variants[action.variant], index, start_worker, cleanup
                 )

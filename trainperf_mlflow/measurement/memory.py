@@ -24,6 +24,8 @@ from torch.utils._pytree import tree_leaves
 from trainperf_mlflow.workloads.task import Task, run_step
 
 MIB = 1024**2
+_COUNTED_STEP = "trainperf.counted_step"
+_CPU_DEVICE_TYPE = 0  # in the profiler's memory events
 _CLEAR_PEAK = "5"  # proc(5): writing 5 to clear_refs resets the peak resident set
 
 
@@ -133,26 +135,48 @@ def compiled_step(task: Task) -> tuple[float | None, int]:
 
     A dispatch mode would make compiled code run eagerly, so the profiler's
     allocation events are summed up instead, on top of what was there before.
+    The profiler does not see memory freed that was allocated before it began
+    (the last step's gradients): a first step lets that happen, a second counts.
     """
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile, record_function
 
-    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in resident_tensors(task)}
-    before = sum(storage.nbytes() for storage in storages.values() if storage.device.type == "cpu")
-    storages.clear()  # or they would outlive the step that frees them
+    before = _cpu_storages(resident_tensors(task))
+    sizes = {key: storage.nbytes() for key, storage in before.items()}
+    alive = {key: weakref.ref(storage) for key, storage in before.items()}
+    before.clear()  # or they would outlive the step that frees them
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run_step(task)
+        with record_function(_COUNTED_STEP):
+            run_step(task)
+    resident = sum(size for key, size in sizes.items() if alive[key]() is not None)
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))
         events = json.loads(trace.read_text())["traceEvents"]
+    begin = min(float(event["ts"]) for event in events if event.get("name") == _COUNTED_STEP)
+    regions = sum(
+        "Torch-Compiled Region" in str(event.get("name")) and float(event["ts"]) >= begin
+        for event in events
+    )
+    peak = _allocated_peak(events, resident, begin)
+    return (None if peak is None else peak / MIB), regions
+
+
+def _cpu_storages(tensors: Iterable[torch.Tensor]) -> dict[int, torch.UntypedStorage]:
+    storages = (tensor.untyped_storage() for tensor in tensors if tensor.device.type == "cpu")
+    return {storage._cdata: storage for storage in storages}
+
+
+def _allocated_peak(events: list[dict[str, Any]], resident: int, begin: float) -> int | None:
+    """The most bytes allocated at once from ``begin`` on; None where nothing was recorded."""
     allocations = sorted(
         (event for event in events if event.get("name") == "[memory]"),
         key=lambda event: float(event["ts"]),
     )
-    current = peak = before
+    current, peak = resident, None
     for event in allocations:
-        if event["args"].get("Device Type") == 0:  # the CPU
+        if event["args"].get("Device Type") == _CPU_DEVICE_TYPE:
             current += int(event["args"]["Bytes"])
-            peak = max(peak, current)
-    regions = sum("Torch-Compiled Region" in str(event.get("name")) for event in events)
-    return (peak / MIB if allocations else None), regions
+            if float(event["ts"]) >= begin:
+                peak = max(peak or 0, current)
+    return peak
