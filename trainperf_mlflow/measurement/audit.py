@@ -68,6 +68,8 @@ def audit(task: Task, device: torch.device, compiled: bool) -> Audit:
     A task that does not name its tensors (a plain callable) runs a first step
     only to make them known, so that the second one's peak is complete.
     """
+    # Compiled code first: hooks on modules would make it compile again, modes run it eagerly.
+    compiled_peak, regions = compiled_step(task) if compiled else (None, None)
     observer = _Observer()
     tracker = TensorTracker() if device.type == "cpu" else None
     steps = 2 if isinstance(task, CallableTask) and tracker is not None else 1
@@ -84,12 +86,9 @@ def audit(task: Task, device: torch.device, compiled: bool) -> Audit:
                 run_step(task)
     finally:
         hook.remove()
-    peak = tracker.peak / MIB if tracker is not None and tracker.peak else None
-    regions = None
-    if compiled:
-        compiled_peak, regions = compiled_step(task)
-        # Under the modes above compiled code ran eagerly: that peak is not the variant's.
-        peak = compiled_peak if tracker is not None else None
+    peak = compiled_peak
+    if not compiled and tracker is not None and tracker.peak:
+        peak = tracker.peak / MIB
     observed = Observed(
         matmul_flops=dict(observer.matmul_flops),
         recomputed_modules=observer.recomputed_modules,
@@ -97,4 +96,4 @@ def audit(task: Task, device: torch.device, compiled: bool) -> Audit:
         ops=frozenset(observer.ops),
         compiled_regions=regions,
     )
-    return Audit(observed, peak)
+    return Audit(observed, peak if device.type == "cpu" else None)

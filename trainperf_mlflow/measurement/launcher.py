@@ -163,6 +163,10 @@ class Launcher:
                 start_new_session=True,  # an interrupt at the terminal is for the command alone
             )
 
+    @property
+    def server_pid(self) -> int:
+        return self._server.pid
+
     def worker(self) -> Worker:
         """Start a fresh process.
 

@@ -159,11 +159,13 @@ def tokenize(text: str, vocab_size: int, tokenizer: Tokenizer | None, source: st
     Raises:
         PlanError: the model's vocabulary is too small for them.
     """
-    if tokenizer is not None:
-        tokens = torch.tensor(tokenizer.encode(text, add_special_tokens=False), dtype=torch.int32)
-    else:
+    if tokenizer is None:
         tokens = torch.frombuffer(bytearray(text.encode("utf-8", "replace")), dtype=torch.uint8)
-    needed = int(tokens.max()) + 1 if tokenizer is not None else BYTE_VOCAB
+        needed = BYTE_VOCAB
+    else:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        tokens = torch.tensor(ids, dtype=torch.int32)
+        needed = max(ids, default=0) + 1
     if needed > vocab_size:
         raise PlanError(
             f"data {source!r} needs a vocabulary of {needed} tokens, the model has {vocab_size}; "
@@ -201,7 +203,7 @@ class Batches(Protocol):
     """An endless stream of int64 batches [batch_size, seq_len] on the device."""
 
     num_workers: int
-    resident: tuple[Tensor, ...]  # what stays on the device between steps
+    resident: tuple[Tensor, ...]  # the tensors that live from step to step
 
     def next(self) -> Tensor: ...
 
@@ -226,11 +228,10 @@ class FixedBatch:
 class TextBatches:
     """Windows in a seeded order, each once per epoch, read here or by workers of a DataLoader."""
 
-    resident: tuple[Tensor, ...] = ()
-
     def __init__(
         self, windows: Tensor, batch_size: int, seed: int, device: torch.device, num_workers: int
     ) -> None:
+        self.resident: tuple[Tensor, ...] = (windows,)
         self.num_workers = num_workers
         self._device = device
         dataset, order = _Windows(windows), _Order(len(windows), batch_size, seed)
