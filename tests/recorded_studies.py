@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from trainperf_mlflow.results import (
     Block,
@@ -17,6 +23,9 @@ from trainperf_mlflow.results import (
     VariantValues,
     Workload,
 )
+from trainperf_mlflow.tracking.recorder import Recorder
+from trainperf_mlflow.tracking.store import Store, connect, open_store
+from trainperf_mlflow.tracking.uris import sqlite_uri
 
 BEGAN = 1_764_000_000.0
 
@@ -147,3 +156,44 @@ def a_comparison(
         "decision": made,
     }
     return Comparison(**{**values, **fields})
+
+
+def clean_surroundings(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """An empty current folder, and no setting of whoever runs the tests."""
+    for name in list(os.environ):
+        if name.startswith(("MLFLOW_TRACKING", "MLFLOW_RUN", "MLFLOW_EXPERIMENT", "TRAINPERF_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(folder)
+
+
+@cache
+def _empty_database() -> bytes:
+    # MLflow takes a second or two to make its schema: once is enough.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mlflow.db"
+        connect(sqlite_uri(path))
+        return path.read_bytes()
+
+
+def a_store(folder: Path, experiment: str | None = None) -> Store:
+    """A real sqlite store in a folder."""
+    path = folder / "mlflow.db"
+    if not path.exists():
+        path.write_bytes(_empty_database())
+    return open_store(sqlite_uri(path), experiment)
+
+
+def record(store: Store, name: str = "does bf16 pay", **fields: Any) -> Recorder:
+    """A whole study of two rounds, recorded; ``fields`` are those of its comparison."""
+    recorder = Recorder.start(store, a_study(name))
+    for index in range(2):
+        recorder.record_repeat(a_repeat(recorder.study_id, "baseline", index, 50.0 + index))
+        recorder.record_repeat(a_repeat(recorder.study_id, "bf16", index, 40.0 + index))
+    assert recorder.finish_study(a_comparison(recorder.study, recorder.values(), **fields), "note")
+    return recorder
+
+
+def statuses(store: Store) -> dict[str, str]:
+    """Run name -> MLflow status of everything in the store's experiment."""
+    runs = store.client.search_runs([store.experiment_id])
+    return {run.info.run_name: run.info.status for run in runs}

@@ -86,11 +86,12 @@ def find_study(store: Store, ref: str) -> str:
                 return ids[0]
         # Quotes cannot be escaped in MLflow's filters: a wildcard stands for whatever
         # is not plain, and the names are compared here.
-        pattern = re.sub(r"[^A-Za-z0-9 -]", "_", ref)
+        name = names.cut(ref, names.MAX_NAME)
+        pattern = re.sub(r"[^A-Za-z0-9 -]", "_", name)
         named = [
             run
             for run in _studies(store, f"attributes.run_name LIKE '{pattern}'")
-            if run.info.run_name == names.cut(ref, names.MAX_NAME)
+            if run.info.run_name == name
         ]
     if named:
         return str(named[0].info.run_id)

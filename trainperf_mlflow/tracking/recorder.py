@@ -105,10 +105,7 @@ class Recorder:
             recorder._write_target()
             with refusals(store.tracking_uri):
                 writing.describe_study(store, study)
-                for variant in study.variants:
-                    created = writing.create_variant_run(store, study, variant)
-                    recorder.variant_runs[variant.name] = created
-            recorder._write_target()
+                recorder._make_variant_runs()
         except BaseException as error:
             recorder._abandon(error)
             raise
@@ -130,11 +127,7 @@ class Recorder:
             warn(problem)
         with refusals(store.tracking_uri):
             recorder._adopt_runs()
-            for variant in study.variants:
-                if variant.name not in recorder.variant_runs:
-                    created = writing.create_variant_run(store, study, variant)
-                    recorder.variant_runs[variant.name] = created
-        recorder._write_target()
+            recorder._make_variant_runs()
         for repeat in repeats:
             key = (repeat.variant, repeat.index)
             recorder._repeats[key] = repeat
@@ -321,6 +314,15 @@ class Recorder:
                 variant_runs=self.variant_runs,
             )
         )
+
+    def _make_variant_runs(self) -> None:
+        """The runs of the variants that have none yet, and the note of them on disk."""
+        for variant in self.study.variants:
+            if variant.name not in self.variant_runs:
+                created = writing.create_variant_run(self.store, self.study, variant)
+                self.variant_runs[variant.name] = created
+                writing.describe_variant(self.store, self.study, variant, created)
+        self._write_target()
 
     def _adopt_runs(self) -> None:
         """Take over the runs that an interrupted attempt has left in the store."""

@@ -102,9 +102,9 @@ def describe_study(store: Store, study: Study) -> None:
 
 
 def create_variant_run(store: Store, study: Study, variant: Variant) -> str:
-    """A child run of the study for one variant, with its configuration as params."""
+    """A child run of the study for one variant."""
     title = variant.name if variant.role == "baseline" else f"candidate {variant.name}"
-    run_id = _create_child(
+    return _create_child(
         store,
         study,
         parent=study.study_id,
@@ -112,11 +112,14 @@ def create_variant_run(store: Store, study: Study, variant: Variant) -> str:
         started_at=time.time(),
         tags={names.KIND: "variant", **_variant_tags(variant)},
     )
+
+
+def describe_variant(store: Store, study: Study, variant: Variant, run_id: str) -> None:
+    """The variant's configuration as params, and the workload as a dataset."""
     # Facts such as weights=random; the configuration's own keys come first.
     params = {**study.workload.facts, **variant.config}
     store.client.log_batch(run_id, params=_params(params), synchronous=True)
     store.client.log_inputs(run_id, datasets=[_dataset(study)])
-    return run_id
 
 
 def _study_tags(study: Study) -> dict[str, str]:
@@ -311,10 +314,11 @@ def send_comparison(
 
 
 def end_run(store: Store, run_id: str, status: RunStatus, error: str | None = None) -> None:
+    """End a run; one that did not end in order says why in its tags."""
+    store.client.set_terminated(run_id, status)
     if status != "FINISHED":
         tags = names.tags({names.STATUS: status.lower(), names.ERROR: _error(error)})
         store.client.log_batch(run_id, tags=_run_tags(tags), synchronous=True)
-    store.client.set_terminated(run_id, status)
 
 
 def _decision_tags(decision: Decision) -> dict[str, str | None]:
