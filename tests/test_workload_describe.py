@@ -12,6 +12,7 @@ from trainperf_mlflow.results import Variant, Workload
 from trainperf_mlflow.workloads import support
 from trainperf_mlflow.workloads.config import CausalLMConfig
 from trainperf_mlflow.workloads.describe import describe
+from trainperf_mlflow.workloads.models import build_model, resolve_model
 from trainperf_mlflow.workloads.support import unsupported_reason
 
 CPU = torch.device("cpu")
@@ -91,7 +92,8 @@ def test_the_facts_are_there_for_people() -> None:
     workload = described({"data": "stdlib"})
     assert workload.facts["weights"] == "random"
     assert workload.facts["model_source"] == "config"
-    assert workload.facts["parameters"] == 1_673_472
+    built = build_model(resolve_model("tiny", "config"), 0, "sdpa")
+    assert workload.facts["parameters"] == sum(p.numel() for p in built.parameters())
     assert "bytes of the Python standard library" in workload.source
     assert described().source == "one fixed batch of 2 x 16 random tokens"
     assert Workload.from_json(workload.to_json()) == workload

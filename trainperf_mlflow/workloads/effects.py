@@ -27,13 +27,13 @@ NO_PROOF: Finding = (None, "this task gives no proof")
 class Observed:
     """What one untimed step was seen to do."""
 
-    # FLOPs of matrix multiplications and attention by the dtype of their inputs, e.g. "bfloat16".
+    # FLOPs of matrix products, attention and convolutions by their inputs' dtype, e.g. "bfloat16".
     matmul_flops: Mapping[str, float] = field(default_factory=dict)
     # Calls of a module's forward from inside the backward pass.
     recomputed_modules: int = 0
     # Bytes of saved tensors that were copied off the device.
     device_to_host_bytes: int = 0
-    # Names of the operators that ran, e.g. "aten::mm"; empty where they could not be seen.
+    # Names of the operators that ran, e.g. "aten.mm.default"; empty where they were not seen.
     ops: frozenset[str] = frozenset()
     # Compiled regions that ran; None where that was not looked at.
     compiled_regions: int | None = None
@@ -253,7 +253,5 @@ def _seen_precision(wanted: str, observed: Observed) -> Finding:
     accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
     dtype = names.get(wanted) or amp_dtype(accelerator)
     verified, detail = _matmuls_in(dtype, observed)
-    # Only a step whose work was all seen, and none of it in the wanted dtype, disproves it.
-    if verified is False and (observed.share(dtype) or observed.ran("convolution")):
-        return None, detail
-    return verified, detail
+    # A part in the wanted dtype may be all that the task means by it.
+    return (None if observed.share(dtype) and not verified else verified), detail

@@ -353,6 +353,7 @@ def meta_model(config: PretrainedConfig, attention: str = "sdpa") -> PreTrainedM
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             config, dtype=torch.float32, attn_implementation=attention, trust_remote_code=False
         )
+        model.tie_weights()  # not every release ties on meta by itself
     return model
 
 
