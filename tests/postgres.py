@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -69,24 +69,22 @@ def postgres_uri() -> Iterator[str]:
 def _programs() -> Path:
     on_path = shutil.which("initdb")
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if on_path or found:
-        return (Path(on_path).resolve() if on_path else found[-1]).parent
-    _missing("no PostgreSQL server on this machine (initdb is neither on PATH nor installed)")
+    if not on_path and not found:
+        _missing("no PostgreSQL server here (initdb is neither on PATH nor installed)")
+    return (Path(on_path).resolve() if on_path else found[-1]).parent
 
 
 def _account() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
-    for name in ("postgres", "nobody"):
-        try:
-            account = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-    _missing("PostgreSQL does not run as root, and there is no other account")
+    accounts = [entry for entry in pwd.getpwall() if entry.pw_name in ("postgres", "nobody")]
+    if not accounts:
+        _missing("PostgreSQL does not run as root, and there is no other account")
+    chosen = max(accounts, key=lambda entry: entry.pw_name)
+    return {"user": chosen.pw_uid, "group": chosen.pw_gid, "extra_groups": []}
 
 
-def _missing(reason: str) -> Any:
+def _missing(reason: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)

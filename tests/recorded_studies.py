@@ -119,7 +119,7 @@ def a_comparison(
     study: Study, variants: tuple[VariantValues, ...], decision: str = "accept", **fields: Any
 ) -> Comparison:
     made = Decision(
-        decision=decision,  # type: ignore[arg-type]
+        decision=decision,
         reason="gain_large_enough",
         text="saves time",
         next_action="keep it",

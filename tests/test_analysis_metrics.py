@@ -64,7 +64,7 @@ def test_only_a_variant_that_compiles_has_a_compile_time() -> None:
     [("off", False), (None, False), (False, False), ("default", True), (True, True)],
 )
 def test_a_configuration_compiles_unless_it_says_off(setting: object, compiled: bool) -> None:
-    variant = Variant(name="x", role="candidate", config={"compile": setting})  # type: ignore[dict-item]
+    variant = Variant(name="x", role="candidate", config={"compile": setting})
     assert is_compiled(variant) is compiled
 
 

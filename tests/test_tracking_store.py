@@ -126,8 +126,6 @@ def test_a_database_without_a_driver_names_what_to_install() -> None:
 
 
 def test_a_postgres_uri_gets_a_driver_that_is_installed() -> None:
-    import psycopg2  # noqa: F401 - what the rewriting falls back to
-
     uri = resolve_uri("postgres://me@127.0.0.1/db")
     assert uri.startswith("postgresql")
     assert uri.endswith("://me@127.0.0.1/db")
@@ -178,7 +176,10 @@ def test_a_deleted_experiment_is_refused_with_how_to_restore_it(tmp_path: Path) 
         open_store()
 
 
-def test_reading_never_creates_an_experiment(tmp_path: Path) -> None:
+def test_reading_never_creates_a_store_or_an_experiment(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no store .*mlflow\.db.* yet; measure"):
+        open_store(create=False)
+    assert list(tmp_path.iterdir()) == []
     store = a_store(tmp_path)
     with pytest.raises(StoreError, match=r"no experiment 'typo'.*'trainperf'"):
         open_store(experiment="typo", create=False)

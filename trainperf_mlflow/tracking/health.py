@@ -10,6 +10,7 @@ from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.results import Check
 from trainperf_mlflow.tracking.spool import Spool
 from trainperf_mlflow.tracking.store import (
+    NoExperimentError,
     artifact_location,
     check_writable,
     connect,
@@ -69,11 +70,11 @@ def _existing(
     checks = [_check("store", "ok", masked(uri))]
     try:
         store = open_store(tracking_uri, experiment, create=False)
-    except StoreError as error:
-        if "there is no experiment" not in str(error):
-            return [*checks, _failed("experiment", error)], None
+    except NoExperimentError:
         checks.append(_check("experiment", "ok", "created by the first study"))
         return checks, artifact_location(uri, "")
+    except StoreError as error:
+        return [*checks, _failed("experiment", error)], None
     checks.append(_check("experiment", "ok", store.experiment_name))
     return checks, client.get_experiment(store.experiment_id).artifact_location
 

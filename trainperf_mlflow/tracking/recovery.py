@@ -12,7 +12,7 @@ from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.search import runs_of_study
 from trainperf_mlflow.tracking.spool import Spool, StudyFolder
 from trainperf_mlflow.tracking.store import Store, connect, open_store, refusals
-from trainperf_mlflow.tracking.uris import has_password, masked, resolve_uri
+from trainperf_mlflow.tracking.uris import MASK, masked, resolve_uri
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def recover(
 def _target_store(folder: StudyFolder, tracking_uri: str | None) -> Store:
     """The store the study was recorded in; its password is not on disk."""
     target = folder.target()
-    if tracking_uri is None and not has_password(target.tracking_uri):
+    if tracking_uri is None and MASK not in target.tracking_uri:
         uri = target.tracking_uri
     else:
         uri = resolve_uri(tracking_uri)
@@ -88,8 +88,7 @@ def _target_store(folder: StudyFolder, tracking_uri: str | None) -> Store:
             )
     client = connect(uri)
     with refusals(uri):
-        # The study's own run says where it is, even if it was recorded elsewhere.
-        client.get_run(folder.study_id)
+        client.get_run(folder.study_id)  # another store could have the experiment, too
         experiment = client.get_experiment(target.experiment_id)
     return Store(client, uri, experiment.experiment_id, experiment.name)
 

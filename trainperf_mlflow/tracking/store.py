@@ -26,6 +26,8 @@ from mlflow.exceptions import MlflowException
 from trainperf_mlflow.errors import StoreError, TrainperfError
 from trainperf_mlflow.tracking.uris import (
     ARTIFACT_FOLDER,
+    DATABASES,
+    SERVER_DATABASES,
     address,
     masked,
     resolve_uri,
@@ -42,6 +44,10 @@ SCHEMA_LOCK_S = 120.0
 # PostgreSQL keeps 200 characters of a run's artifact URI: the location, "/", a run id of 32
 # characters and "/artifacts".
 MAX_LOCATION = 200 - 43
+
+
+class NoExperimentError(StoreError):
+    """The store answers, but has no such experiment yet."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,12 @@ def open_store(
         StoreError: the store is unreachable, refuses, or cannot be written.
     """
     uri = resolve_uri(tracking_uri)
+    path = sqlite_path(uri)
+    if not create and path is not None and not path.exists():
+        raise NoExperimentError(
+            f"there is no store {str(path)!r} yet; measure a study first, change to the folder "
+            "where you did, or set MLFLOW_TRACKING_URI"
+        )
     client = connect(uri)
     with refusals(uri):
         found = _experiment(client, uri, experiment, create=create)
@@ -86,7 +98,7 @@ def connect(uri: str) -> MlflowClient:
     path = sqlite_path(uri)
     if path is not None:
         _check_sqlite(path)
-    elif scheme_of(uri) in ("postgresql", "mysql", "mssql"):
+    elif scheme_of(uri) in SERVER_DATABASES:
         _check_database(uri)
     with _schema_lock(uri, path), refusals(uri), impatient():
         client = MlflowClient(tracking_uri=uri)
@@ -190,7 +202,7 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
     Absolute, and next to an sqlite file: a relative one would follow whoever opens it.
     """
-    if scheme_of(uri) not in ("sqlite", "postgresql", "mysql", "mssql"):
+    if scheme_of(uri) not in DATABASES:
         return None
     path = sqlite_path(uri)
     folder = path.parent if path is not None else Path.cwd()
@@ -241,12 +253,15 @@ def _experiment(client: MlflowClient, uri: str, name: str | None, *, create: boo
         return _active(known)
     if not create:
         names = ", ".join(repr(e.name) for e in client.search_experiments(max_results=20))
-        raise StoreError(
+        raise NoExperimentError(
             f"there is no experiment {name!r} in {masked(uri)!r}; it has {names or 'none'}; "
             "measure a study first, or correct --experiment or MLFLOW_TRACKING_URI"
         )
+    location = artifact_location(uri, name)
+    if location is not None:
+        _check_length(uri, location)
     try:
-        created = client.create_experiment(name, artifact_location=artifact_location(uri, name))
+        created = client.create_experiment(name, artifact_location=location)
     except MlflowException:
         # Another process may have been faster.
         known = client.get_experiment_by_name(name)
@@ -278,13 +293,17 @@ def _active(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def _check_artifacts(uri: str, location: str) -> None:
-    if scheme_of(uri) in ("postgresql", "mysql", "mssql") and len(location) > MAX_LOCATION:
+def _check_length(uri: str, location: str) -> None:
+    if scheme_of(uri) in SERVER_DATABASES and len(location) > MAX_LOCATION:
         raise StoreError(
             f"the artifact location {location!r} has {len(location)} characters, and this "
             f"database keeps {MAX_LOCATION}; start in a folder with a shorter path, or create "
             "the experiment with a shorter location"
         )
+
+
+def _check_artifacts(uri: str, location: str) -> None:
+    _check_length(uri, location)
     folder = local_folder(location)
     if folder is None:
         return
@@ -340,7 +359,7 @@ def _check_database(uri: str) -> None:
 @contextmanager
 def _schema_lock(uri: str, path: Path | None) -> Iterator[None]:
     # Processes that create the schema at the same time break each other's migrations.
-    if scheme_of(uri) not in ("sqlite", "postgresql", "mysql", "mssql"):
+    if scheme_of(uri) not in DATABASES:
         yield
         return
     if path is not None:

@@ -15,7 +15,9 @@ from trainperf_mlflow.errors import StoreError
 
 DEFAULT_FILE = "mlflow.db"
 ARTIFACT_FOLDER = "mlruns"
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+MASK = "***"
+SERVER_DATABASES = ("postgresql", "mysql", "mssql")
+DATABASES = ("sqlite", *SERVER_DATABASES)
 _DEFAULT_PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _KNOWN = "sqlite:////absolute/mlflow.db, http(s)://host:port, postgresql://user@host/database"
 
@@ -36,7 +38,7 @@ def resolve_uri(tracking_uri: str | None) -> str:
     scheme = scheme_of(uri)
     if scheme == "sqlite":
         return _absolute_sqlite(uri)
-    if scheme in _DATABASES:
+    if scheme in SERVER_DATABASES:
         return _with_driver(uri)
     if scheme in ("http", "https"):
         if not _hostname(uri):
@@ -73,8 +75,8 @@ def masked(text: str) -> str:
     >>> masked("postgresql://me:se@cret@host/db?password=x")
     'postgresql://me:***@host/db?password=***'
     """
-    text = re.sub(r"(//[^/\s:@?#]*):[^\s/]*@", r"\1:***@", text)
-    return re.sub(r"(?i)((?:password|passwd|pwd)=)[^&\s]+", r"\1***", text)
+    text = re.sub(r"(//[^/\s:@?#]*):[^\s/]*@", rf"\1:{MASK}@", text)
+    return re.sub(r"(?i)((?:password|passwd|pwd)=)[^&\s]+", rf"\1{MASK}", text)
 
 
 def has_password(uri: str) -> bool:
@@ -86,7 +88,7 @@ def without_passwords(text: str, uri: str) -> str:
     found = re.search(r"//[^/\s:@?#]*:([^\s/]*)@", uri)
     for spelling in {found[1], unquote(found[1]), quote(found[1], safe="")} if found else set():
         if len(spelling) > 2:
-            text = text.replace(spelling, "***")
+            text = text.replace(spelling, MASK)
     return masked(text)
 
 
