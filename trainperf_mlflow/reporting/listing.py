@@ -24,6 +24,13 @@ _COLOURS = {
     "accept": "green", "tune": "yellow", "reject": "red", "measure": "cyan",
     "ok": "green", "warn": "yellow", "fail": "red",
 }  # fmt: skip
+# What fits a terminal; csv and json have every column.
+_DECISIONS_SHOWN = {
+    "study_id": "id", "study": "study", "decision": "decision", "best_candidate": "best",
+    "speedup": "speedup", "delta/peak_mem_pct": "mem saved %", "reason": "reason",
+    "started": "started",
+}  # fmt: skip
+_ID_CHARS = 8
 # A spreadsheet runs a cell that begins with one of these.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
 
@@ -59,7 +66,7 @@ def format_rows(
     if output == "csv":
         return _csv(names, records)
     if output == "table":
-        return _print(_table(names, records), width) if records else "no studies yet"
+        return _print(_table(*_shown(names, records)), width) if records else "no studies yet"
     raise ValueError(f"unknown output {output!r}; known: table, json, csv")
 
 
@@ -121,6 +128,20 @@ def _defused(value: Any) -> Any:
     if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA_STARTS):
         return f"'{value}"
     return "" if value is None else value
+
+
+def _shown(
+    names: Sequence[str], records: Iterable[Mapping[str, Any]]
+) -> tuple[Sequence[str], Iterable[Mapping[str, Any]]]:
+    """Of rows of decisions the columns that fit, under short titles; other rows as they are."""
+    if not set(_DECISIONS_SHOWN) <= set(names):
+        return names, records
+    rows = [
+        {title: row.get(name) for name, title in _DECISIONS_SHOWN.items()}
+        | {"id": str(row.get("study_id"))[:_ID_CHARS]}
+        for row in records
+    ]
+    return list(_DECISIONS_SHOWN.values()), rows
 
 
 def _table(names: Sequence[str], records: Iterable[Mapping[str, Any]]) -> Table:

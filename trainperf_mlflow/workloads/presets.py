@@ -41,7 +41,7 @@ PRESETS: MappingProxyType[str, Preset] = MappingProxyType(
                 "model": "tiny",
                 "data": "stdlib",
                 "batch_size": 4,
-                "seq_len": 128,
+                "seq_len": 96,
                 "learning_rate": 1e-3,
             },
         ),
