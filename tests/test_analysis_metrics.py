@@ -20,7 +20,7 @@ from trainperf_mlflow.analysis.metrics import (
     variant_status,
     variant_values,
 )
-from trainperf_mlflow.results import Block, Effect, RepeatValues, Status, Variant
+from trainperf_mlflow.results import Block, Effect, Repeat, RepeatValues, Status, Variant
 
 
 def a_block(index: int, wall_ms: float, *step_ms: float) -> Block:
@@ -115,12 +115,20 @@ def test_memory_from_different_sources_has_no_mean() -> None:
     assert same.metrics["peak_mem_mb"] == 100.0
 
 
-def test_a_loss_on_a_random_batch_does_not_count_as_a_check_of_quality() -> None:
+def test_quality_counts_as_checked_only_where_every_ok_repeat_checked_it() -> None:
     baseline, _ = a_study().variants
-    values = [repeat_values(a_repeat("s"), compiled=False)]
-    assert variant_values(baseline, values).quality_checked
-    random = baseline.model_copy(update={"config": {"data": "random"}})
-    assert not variant_values(random, values).quality_checked
+    checked = a_repeat("s").model_copy(update={"quality_checked": True})
+    unchecked = a_repeat("s", index=1)
+    failed = a_failed_repeat("s", "baseline", 2)
+
+    def quality(*repeats: Repeat) -> bool:
+        values = [repeat_values(repeat, compiled=False) for repeat in repeats]
+        return variant_values(baseline, values).quality_checked
+
+    assert quality(checked, failed)
+    assert not quality(checked, unchecked)
+    # A task that claims to check but evaluates nothing has checked nothing.
+    assert not quality(checked.model_copy(update={"eval_loss": None}))
 
 
 def test_a_variant_without_repeats_says_why() -> None:

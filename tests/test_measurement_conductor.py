@@ -54,7 +54,11 @@ class ScriptedWorker:
             raise error
         return {
             "build": lambda: Built(
-                build_s=0.1, samples_per_step=2.0, tokens_per_step=None, environment={"a": 1}
+                build_s=0.1,
+                samples_per_step=2.0,
+                tokens_per_step=None,
+                quality_checked=True,
+                environment={"a": 1},
             ),
             "warmup": lambda: Warmed(first_step_ms=9.0, steps=arguments["steps"]),
             "block": lambda: Block(

@@ -95,7 +95,7 @@ def test_two_independent_ways_to_count_agree_on_the_peak(tasks: dict[str, Task],
         run_step(tasks[name])
     profiled, regions = compiled_step(tasks[name])
     assert profiled is not None
-    # One by tensors' lives, one by the allocator's events, which also see buffers inside operations.
+    # One by tensors' lives, one by the allocator's events, which also see an operation's buffers.
     assert tracker.peak / MIB == pytest.approx(profiled, rel=0.005)
     assert regions == 0
 

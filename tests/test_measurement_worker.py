@@ -7,7 +7,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +167,13 @@ def test_each_worker_is_a_fresh_process_with_the_same_settings(launcher: Launche
 def test_what_goes_wrong_in_a_task_has_a_status_and_a_text(
     launcher: Launcher, factory: str, status: Status, words: str
 ) -> None:
-    with launcher.worker() as worker, pytest.raises(WorkerError) as caught:
-        build(worker, factory)
-        worker.ask("warmup", timeout=60, steps=2)
+    def run() -> None:
+        with launcher.worker() as worker:
+            build(worker, factory)
+            worker.ask("warmup", timeout=60, steps=2)
+
+    with pytest.raises(WorkerError) as caught:
+        run()
     assert caught.value.status is status
     assert words in caught.value.text
 
@@ -222,6 +226,7 @@ def test_a_killed_server_is_started_again_for_the_next_worker() -> None:
         with launcher.worker() as worker:
             os.kill(launcher.server_pid, signal.SIGKILL)
             # Its workers die with it (Linux), so none goes on computing unseen.
+            wait_until(lambda: not _alive(worker.pid))
             with pytest.raises(WorkerError):
                 worker.ask("preflight", timeout=30)
         with launcher.worker() as worker:
@@ -241,10 +246,14 @@ def test_nothing_outlives_the_launcher() -> None:
         worker.ask("preflight", timeout=120)
         pids = [worker.pid, launcher.server_pid]
         worker.kill()
-    deadline = time.monotonic() + 10
-    while any(map(_alive, pids)) and time.monotonic() < deadline:
+    wait_until(lambda: not any(map(_alive, pids)))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.01)
-    assert not any(map(_alive, pids))
 
 
 def _alive(pid: int) -> bool:

@@ -6,15 +6,14 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import asdict
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import trainperf_mlflow
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError
+from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError, StoreError
 from trainperf_mlflow.measurement.conductor import Job, conduct
 from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
 from trainperf_mlflow.measurement.preflight import machine_checks
@@ -112,15 +111,9 @@ def compare(
     """
     from trainperf_mlflow.tracking import queries
     from trainperf_mlflow.tracking.store import open_store
-    from trainperf_mlflow.tracking.writing import send_comparison
 
     store = open_store(tracking_uri, experiment, create=False)
-    study_id = queries.find_study(store, study)
-    comparison = decide_study(
-        queries.load_study(store, study_id), queries.load_variants(store, study_id)
-    )
-    send_comparison(store, comparison, _note(store, comparison), {})
-    return comparison
+    return _decide_again(store, queries.find_study(store, study))
 
 
 def load_comparison(
@@ -190,17 +183,25 @@ def recover(
     from trainperf_mlflow.tracking.spool import Spool
 
     spool = Spool()
+    tell = warn or _silent
     recovered = []
     for study_id in spool.studies() if study is None else [study]:
-        result = asdict(
-            recover_study(study_id, tracking_uri=tracking_uri, spool=spool, warn=warn or _silent)
-        )
-        if result["complete"] and result["decision"] is None:
+        found = recover_study(study_id, tracking_uri=tracking_uri, spool=spool, warn=tell)
+        decision = found.decision
+        if found.complete and decision is None:
             try:
-                result["decision"] = compare(study_id, tracking_uri=tracking_uri).decision.decision
+                decision = _decide_again(found.store, study_id).decision.decision
             except (MeasurementError, PlanError) as error:
-                (warn or _silent)(f"study {study_id} stays undecided: {error}")
-        recovered.append(result)
+                tell(f"study {study_id} stays undecided: {error}")
+        recovered.append(
+            {
+                "study_id": study_id,
+                "sent": found.sent,
+                "ended": found.ended,
+                "decision": decision,
+                "complete": found.complete,
+            }
+        )
     return recovered
 
 
@@ -338,17 +339,30 @@ def _detail(repeat: Repeat) -> str:
     return f"{sum(block.wall_ms for block in repeat.blocks) / steps:.2f} ms a step"
 
 
+def _decide_again(store: Store, study_id: str) -> Comparison:
+    from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking.writing import send_comparison
+
+    study = queries.load_study(store, study_id)
+    comparison = decide_study(study, queries.load_variants(store, study_id))
+    send_comparison(store, comparison, _note(store, comparison), {})
+    return comparison
+
+
 def _compare(store: Store, recorder: Recorder) -> Comparison:
     """Decide from what MLflow holds; from memory only while it is out of reach."""
-    from trainperf_mlflow.errors import StoreError
     from trainperf_mlflow.tracking import queries
 
-    variants = recorder.values()
+    comparison, note = None, ""
     if recorder.complete:
-        variants = queries.load_variants(store, recorder.study_id)
-    comparison = decide_study(recorder.study, variants)
-    note = _note(store, comparison) if recorder.complete else run_note(comparison)
-    if not recorder.finish_study(comparison, note):
+        # A store that goes away now is no reason to lose the decision.
+        with suppress(StoreError):
+            variants = queries.load_variants(store, recorder.study_id)
+            comparison = decide_study(recorder.study, variants)
+            note = _note(store, comparison)
+    if comparison is None:
+        comparison = decide_study(recorder.study, recorder.values())
+    if not recorder.finish_study(comparison, note or run_note(comparison)):
         raise StoreError(
             f"measured and decided ({comparison.decision.decision}: {comparison.decision.text}), "
             f"but the MLflow store does not answer; when it is back, run "

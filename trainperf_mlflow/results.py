@@ -141,6 +141,7 @@ class Repeat(Record):
     host_peak_rss_mb: float | None = None
     loss: float | None = None  # of the last measured step
     eval_loss: float | None = None
+    quality_checked: bool = False  # eval_loss was taken on held-out real data
     effects: tuple[Effect, ...] = ()
     notes: tuple[str, ...] = ()  # what could not be measured, and why
     environment: dict[str, JsonValue] = Field(default_factory=dict)  # -> environment.json
@@ -153,6 +154,7 @@ class RepeatValues(Record):
     status: Status
     error: str | None = None
     run_id: str | None = None
+    quality_checked: bool = False
     metrics: dict[str, float] = Field(default_factory=dict)
 
 
@@ -169,7 +171,7 @@ class VariantValues(Record):
     effect_verified: bool | None = None
     effect_detail: str | None = None
     peak_mem_source: str | None = None
-    quality_checked: bool = False  # eval_loss was taken on real text
+    quality_checked: bool = False  # in all of its repeats
     metrics: dict[str, float] = Field(default_factory=dict)  # means over the ok repeats
     repeats: tuple[RepeatValues, ...] = ()
 

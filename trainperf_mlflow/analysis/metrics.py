@@ -132,6 +132,7 @@ def repeat_values(repeat: Repeat, *, compiled: bool, run_id: str | None = None) 
         status=repeat.status,
         error=repeat.error,
         run_id=run_id,
+        quality_checked=repeat.quality_checked and repeat.eval_loss is not None,
         metrics=repeat_metrics(repeat, compiled=compiled),
     )
 
@@ -175,8 +176,8 @@ def variant_values(
         effect_verified=merge_verdicts(effects),
         effect_detail=effect_detail or None,
         peak_mem_source=source.pop() if len(source) == 1 else None,
-        # The loss on one fixed random batch says nothing about quality.
-        quality_checked="eval_loss" in metrics and variant.config.get("data") != "random",
+        quality_checked="eval_loss" in metrics
+        and all(repeat.quality_checked for repeat in repeats if repeat.status is Status.OK),
         metrics=metrics,
         repeats=repeats,
     )

@@ -186,10 +186,9 @@ def decisions(
 
 @cli.command()
 @click.argument("study", required=False)
-@store_options
-def recover(
-    study: str | None, tracking_uri: str | None, experiment: str | None, output: str
-) -> None:
+@click.option("--tracking-uri", metavar="URI", help="[default: where the study was recorded]")
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text")
+def recover(study: str | None, tracking_uri: str | None, output: str) -> None:
     """Send to MLflow what a killed command or a lost server left on disk.
 
     STUDY is the id of a study whose results wait on disk; without it, all of
@@ -199,7 +198,11 @@ def recover(
 
     from trainperf_mlflow import api
 
-    recovered = api.recover(study, tracking_uri=tracking_uri, experiment=experiment)
+    recovered = api.recover(
+        study,
+        tracking_uri=tracking_uri,
+        warn=lambda message: click.echo(one_line(message), err=True),
+    )
     if output == "json":
         click.echo(json.dumps({"schema_version": "trainperf-recover/v1", "studies": recovered}))
         return

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainperf_mlflow.analysis.compare import Difference, compare, describe
+from trainperf_mlflow.analysis.metrics import break_even_steps
 from trainperf_mlflow.decisions.case import Case, Policy
 from trainperf_mlflow.decisions.goal import goal_gain
 from trainperf_mlflow.decisions.guards import (
@@ -141,12 +142,17 @@ def _candidate(
     others: Mapping[str, Decision],
 ) -> CandidateComparison:
     ran = has_ok_repeat(variant)
+    metrics = dict(variant.metrics)
+    if difference and difference.step_time_ms and "compile_s" in metrics:
+        pays_after = break_even_steps(metrics["compile_s"], *difference.step_time_ms)
+        if pays_after is not None:
+            metrics["break_even_steps"] = pays_after
     return CandidateComparison(
         variant=variant.name,
         status=variant.status,
         changed_variable=variant.changed_variable,
         delta=difference.delta if difference and ran else {},
-        metrics=variant.metrics,
+        metrics=metrics,
         effect_verified=variant.effect_verified,
         decision=decision,
         other_decisions=dict(others),

@@ -43,7 +43,7 @@ def environment(device: torch.device) -> dict[str, JsonValue]:
         "cpu": cpu_name(),
         "cores_physical": psutil.cpu_count(logical=False),
         "cores_logical": psutil.cpu_count(),
-        "affinity": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "affinity": _affinity(),
         "memory_total_mb": memory.total / MIB,
         "memory_available_mb": memory.available / MIB,
         "load_average": list(psutil.getloadavg()),
@@ -58,6 +58,10 @@ def environment(device: torch.device) -> dict[str, JsonValue]:
     if device.type == "cuda":
         found |= _cuda(device)
     return found
+
+
+def _affinity() -> list[JsonValue] | None:
+    return [*sorted(os.sched_getaffinity(0))] if hasattr(os, "sched_getaffinity") else None
 
 
 def _versions() -> list[tuple[str, str]]:

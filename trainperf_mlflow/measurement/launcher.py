@@ -236,6 +236,8 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
         **ALLOCATOR_SETTINGS,
         "PYTHONHASHSEED": "0",
         "TOKENIZERS_PARALLELISM": "false",
+        # A fresh process compiles afresh: with a cache only the first repeat would pay.
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
         **inherited,
         "TRAINPERF_THREADS": str(default_threads(environment)),
         "OMP_NUM_THREADS": "1",

@@ -15,6 +15,7 @@ class Built(Record):
     build_s: float
     samples_per_step: float
     tokens_per_step: float | None
+    quality_checked: bool
     environment: dict[str, JsonValue]
 
 

@@ -29,16 +29,14 @@ _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
 @contextmanager
-def frozen_gc() -> Iterator[None]:
+def no_gc() -> Iterator[None]:
     """No garbage collection inside: neither its pauses nor its frees belong to a step."""
     enabled = gc.isenabled()
     gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
         if enabled:
             gc.enable()
 
@@ -51,7 +49,7 @@ def synchronize(device: torch.device) -> None:
 def timed_block(step: Step, steps: int, device: torch.device, index: int) -> Block:
     """Run ``steps`` consecutive steps and time them; ms throughout."""
     measure = _host_steps if device.type == "cpu" else _device_steps
-    with frozen_gc():
+    with no_gc():
         synchronize(device)
         started_at = time.time()
         before = _Usage.now()

@@ -77,6 +77,7 @@ class Repeat:
             build_s=time.perf_counter() - begin,
             samples_per_step=float(self.task.samples_per_step),
             tokens_per_step=self.task.tokens_per_step,
+            quality_checked=self.task.quality_checked,
             environment=environment(self.device),
         )
 

@@ -181,6 +181,7 @@ def _repeat_values(run: Run) -> RepeatValues:
         status=Status(tags[names.STATUS]),
         error=tags.get(names.ERROR),
         run_id=run.info.run_id,
+        quality_checked=tags.get(names.QUALITY_CHECKED) == "true",
         metrics=_metrics(run),
     )
 

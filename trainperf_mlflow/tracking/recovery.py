@@ -24,6 +24,7 @@ class Recovered:
         ended: runs that were still running.
         decision: the study's decision, where it had come to one.
         complete: MLflow now has everything.
+        store: where the study is.
     """
 
     study_id: str
@@ -31,6 +32,7 @@ class Recovered:
     ended: int
     decision: str | None
     complete: bool
+    store: Store
 
 
 def recover(
@@ -71,7 +73,7 @@ def recover(
         folder.release()
     decision = None if known is None else known[0].decision.decision
     sent -= recorder.waiting
-    return Recovered(folder.study_id, sent, len(running), decision, complete)
+    return Recovered(folder.study_id, sent, len(running), decision, complete, store)
 
 
 def _target_store(folder: StudyFolder, tracking_uri: str | None) -> Store:
@@ -108,7 +110,7 @@ def _end_runs(study_id: str, tracking_uri: str | None) -> Recovered:
     decision = next(
         (run.data.tags.get(names.DECISION) for run in found if run.info.run_id == study_id), None
     )
-    return Recovered(study_id, 0, ended, decision, True)
+    return Recovered(study_id, 0, ended, decision, True, store)
 
 
 def _running(store: Store, study_id: str) -> list[str]:

@@ -249,6 +249,7 @@ def _repeat_tags(repeat: Repeat) -> dict[str, str | None]:
         names.ERROR: _error(repeat.error),
         names.EFFECT_VERIFIED: None if verified is None else str(verified).lower(),
         names.EFFECT_DETAIL: detail or None,
+        names.QUALITY_CHECKED: str(repeat.quality_checked).lower(),
         names.NOT_FINITE: ", ".join(f"{key}={value}" for key, value in strange.items()) or None,
     }
 

@@ -1,0 +1,369 @@
+"""What users run into: killed processes, lost servers, interrupts, bad input. Nothing is lost,
+no run stays RUNNING, and the message says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from tests.test_measure import REPOSITORY, trainperf
+
+TASKS = """
+import os, signal, time
+from pathlib import Path
+
+def slow(config):
+    def step():
+        time.sleep(config.get("sleep", 0.02))
+        return 1.0
+    return step
+
+def two_lines(config):
+    return lambda: sum(range(config.get("work", 20000)))
+
+def nan(config):
+    return lambda: float(config.get("loss", "nan"))
+
+def raises(config):
+    if config.get("broken"):
+        raise RuntimeError("cannot build")
+    return lambda: 1.0
+
+def nonsense(config):
+    return {"not": "a task"}
+
+def killed_once(config):
+    mark = Path("killed")
+    def step():
+        if config.get("die") and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 1.0
+    return step
+"""
+QUICK = ("--repeats", "2", "--iters", "2", "--warmup", "1")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "my_task.py").write_text(TASKS)
+    return tmp_path
+
+
+def runs(folder: Path, uri: str | None = None) -> list[Run]:
+    client = MlflowClient(uri or f"sqlite:///{folder}/mlflow.db")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    return list(client.search_runs(experiments, max_results=500))
+
+
+def kinds(found: list[Run]) -> Counter[str]:
+    return Counter(run.data.tags.get("trainperf.kind", "?") for run in found)
+
+
+def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "TRAINPERF_"))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainperf_mlflow", *arguments],
+        cwd=folder,
+        env={**clean, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.02)
+
+
+def spooled(folder: Path) -> list[Path]:
+    return list((folder / ".trainperf").glob("*/repeats/*.json"))
+
+
+SLOW = (
+    *("measure", "--task", "my_task:slow", "--candidate", "slower:sleep=0.04"),
+    *("--repeats", "30", "--iters", "10", "--warmup", "1"),
+)
+
+
+def test_a_task_of_two_lines_is_measured_and_decided(folder: Path) -> None:
+    done = trainperf(
+        *("measure", "--task", "my_task:two_lines", "--candidate", "less:work=5000"),
+        *("--goal", "step_time", "--format", "json", *QUICK),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    output = json.loads(done.stdout)
+    assert output["decision"] == "accept"
+    assert "peak_mem_mb" not in output["candidates"][0]["delta"]
+    # A plain callable proves nothing about its settings, and that is said.
+    assert output["candidates"][0]["effect_verified"] is None
+
+
+def test_a_killed_worker_costs_its_repeat_and_nothing_else(folder: Path) -> None:
+    done = trainperf(
+        *("measure", "--task", "my_task:killed_once", "--candidate", "c:die=true"),
+        *("--format", "json", *QUICK),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    found = runs(folder)
+    assert kinds(found) == Counter(study=1, variant=2, repeat=4)
+    statuses = Counter(
+        run.data.tags["trainperf.status"]
+        for run in found
+        if run.data.tags["trainperf.kind"] == "repeat"
+    )
+    assert statuses == {"ok": 3, "failed": 1}
+    assert "killed (signal 9)" in done.stderr
+    # Whatever the times say: one failed repeat is never an accept.
+    assert json.loads(done.stdout)["decision"] != "accept"
+    assert not any(run.info.status == "RUNNING" for run in found)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_keeps_what_was_measured_and_ends_the_runs(
+    folder: Path, number: signal.Signals, code: int
+) -> None:
+    command = start(folder, *SLOW)
+    assert command.stderr is not None
+    for line in command.stderr:
+        if line.startswith("[2/"):
+            break
+    command.send_signal(number)
+    _, errors = command.communicate(timeout=60)
+    assert command.returncode == code, errors
+    assert "trainperf compare" in errors
+    found = runs(folder)
+    assert not any(run.info.status == "RUNNING" for run in found)
+    study = next(run for run in found if run.data.tags["trainperf.kind"] == "study")
+    assert study.info.status == "KILLED"
+    assert kinds(found)["repeat"] >= 2
+    assert not psutil.pid_exists(command.pid) or command.poll() is not None
+    # What was kept can be decided about, as the message says.
+    again = trainperf("compare", study.info.run_id, "--format", "json", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["study_id"] == study.info.run_id
+
+
+def test_a_killed_command_leaves_no_worker_and_recover_ends_its_runs(folder: Path) -> None:
+    command = start(folder, *SLOW)
+    assert command.stderr is not None
+    for line in command.stderr:
+        if line.startswith("[3/"):
+            break
+    children = psutil.Process(command.pid).children(recursive=True)
+    assert children
+    command.kill()
+    command.communicate()
+    wait_until(lambda: not any(_computes(child) for child in children), 20)
+    assert any(run.info.status == "RUNNING" for run in runs(folder))
+    recovered = trainperf("recover", "--format", "json", cwd=folder)
+    assert recovered.returncode == 0, recovered.stderr
+    found = runs(folder)
+    assert not any(run.info.status == "RUNNING" for run in found)
+    assert kinds(found)["repeat"] >= 3
+    assert not spooled(folder)
+    assert "nothing waits" in trainperf("recover", cwd=folder).stdout
+    assert kinds(runs(folder)) == kinds(found)
+
+
+def _computes(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextlib.contextmanager
+def mlflow_server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    server = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"),
+            *("--port", str(port), "--workers", "1"),
+            *("--backend-store-uri", f"sqlite:///{folder}/server.db"),
+            *("--artifacts-destination", str(folder / "artifacts")),
+        ],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+    def answers() -> bool:
+        assert server.poll() is None, "the MLflow server ended"
+        with contextlib.suppress(OSError):
+            return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/health").status == 200)
+        return False
+
+    try:
+        wait_until(answers)
+        yield server
+    finally:
+        kill_group(server)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_server_killed_during_a_study_loses_nothing(folder: Path) -> None:
+    port = free_port()
+    uri = f"http://127.0.0.1:{port}"
+    arguments = list(SLOW)
+    arguments[arguments.index("--repeats") + 1] = "4"
+    with mlflow_server(folder, port) as server:
+        command = start(folder, *arguments, MLFLOW_TRACKING_URI=uri)
+        assert command.stderr is not None
+        said = []
+        for line in command.stderr:
+            said.append(line)
+            if line.startswith("[2/"):
+                kill_group(server)
+                break
+        output, rest = command.communicate(timeout=240)
+    errors = "".join(said) + rest
+    assert command.returncode == 3, errors
+    assert "[8/8]" in errors  # measuring went on
+    assert "trainperf recover" in errors
+    assert len(spooled(folder)) == 8
+    # The decision is told although it could not be recorded.
+    assert "measured and decided" in errors
+    with mlflow_server(folder, port):
+        recovered = trainperf("recover", "--format", "json", cwd=folder, MLFLOW_TRACKING_URI=uri)
+        assert recovered.returncode == 0, recovered.stderr
+        found = runs(folder, uri)
+    assert kinds(found) == Counter(study=1, variant=2, repeat=8)
+    assert not any(run.info.status == "RUNNING" for run in found)
+    study = next(run for run in found if run.data.tags["trainperf.kind"] == "study")
+    assert study.data.tags["trainperf.decision"] in ("tune", "reject")
+    assert output == ""
+
+
+@pytest.mark.parametrize(
+    ("factory", "candidate", "code", "words"),
+    [
+        ("raises", "c:broken=true", 0, "cannot build"),
+        ("nonsense", "c:x=1", 3, "must return a trainperf_mlflow Task"),
+        ("nan", "c:loss=1.0", 3, "diverged"),
+    ],
+)
+def test_a_task_that_misbehaves_is_told_with_its_error(
+    folder: Path, factory: str, candidate: str, code: int, words: str
+) -> None:
+    done = trainperf(
+        *("measure", "--task", f"my_task:{factory}", "--candidate", candidate, *QUICK), cwd=folder
+    )
+    assert done.returncode == code, done.stderr
+    assert words in " ".join((done.stdout + done.stderr).split())
+    assert "Traceback" not in done.stderr
+    assert not any(run.info.status == "RUNNING" for run in runs(folder))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--candidate", "bf16", "--model", "tinny"), 2, "tiny"),
+        (("--candidate", "bf16", "--workload", "quikc"), 2, "did you mean 'quick'"),
+        (("--candidate", "bf61"), 2, "did you mean 'bf16'"),
+        (("--candidate", "bf16", "--set", "batch_sise=2"), 2, "did you mean 'batch_size'"),
+        (("--candidate", "bf16", "--set", "batch_size=-1"), 2, "batch_size"),
+        (("--candidate", "bf16", "--set", "seq_len=huge"), 2, "seq_len"),
+        (("--candidate", "bf16", "--set", "seq_len=900000"), 2, "seq_len"),
+        (("--candidate", "bf16", "--set", "data=missing.txt"), 2, "missing.txt"),
+        (("--candidate", "bf16", "--set", "data=empty.txt"), 2, "empty"),
+        (("--candidate", "bf16", "--set", "data=binary.txt"), 2, "binary.txt"),
+        (("--candidate", "bf16", "--set", "data=short.txt"), 2, "short"),
+        (("--candidate", "bf16", "--device", "cuda"), 3, "cuda"),
+        (("--candidate", "bf16", "--device", "abacus"), 2, "abacus"),
+        (("--candidate", "bf16", "--model", "qwen25_small"), 3, "--model-source config"),
+        (("--candidate", "bf16", "--model", "no/such-model"), 3, "local folder"),
+        (("--candidate", "bf16", "--model", "folder", "--model-source", "local"), 2, "config.json"),
+        (("--candidate", "bf16", "--tracking-uri", "http://127.0.0.1:9"), 3, "does not answer"),
+        (("--candidate", "bf16", "--tracking-uri", "sqlite:////no/such/x.db"), 3, "/no/such"),
+        (("--candidate", "bf16", "--plan", "missing.yaml"), 2, "missing.yaml"),
+        (("--task", "nowhere:make", "--candidate", "c:x=1"), 2, "nowhere"),
+        (("--task", "my_task:make", "--candidate", "c:x=1"), 2, "two_lines"),
+        ((), 2, "--candidate"),
+    ],
+)
+def test_bad_input_ends_with_its_code_and_leaves_no_run(
+    folder: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    (folder / "empty.txt").touch()
+    (folder / "binary.txt").write_bytes(bytes(range(256)) * 100)
+    (folder / "short.txt").write_text("ab")
+    (folder / "folder").mkdir()
+    done = trainperf("measure", *arguments, cwd=folder)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert done.stderr.startswith("trainperf: ") or "\ntrainperf: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    if (folder / "mlflow.db").exists():
+        assert runs(folder) == []
+
+
+def test_a_name_full_of_markup_goes_through_everything(folder: Path) -> None:
+    name = "x\" <script>alert(1)</script> ' [bold] ‮ " + "é" * 150
+    done = trainperf(
+        *("measure", "--task", "my_task:two_lines", "--candidate", "[red]|`c`:work=1"),
+        *("--study", name.replace("‮", ""), "--format", "json", *QUICK),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    study_id = json.loads(done.stdout)["study_id"]
+    study = next(run for run in runs(folder) if run.info.run_id == study_id)
+    assert "<script>" not in study.data.tags["mlflow.note.content"]
+    again = trainperf("compare", study.info.run_name, cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert "[red]|`c`" in again.stdout
+
+
+def test_two_studies_at_once_in_a_new_store_both_finish(folder: Path) -> None:
+    arguments = ("measure", "--task", "my_task:two_lines", "--candidate", "c:work=1", *QUICK)
+    both = [start(folder, *arguments, "--study", f"study {i}") for i in range(2)]
+    for command in both:
+        _, errors = command.communicate(timeout=200)
+        assert command.returncode == 0, errors
+    assert kinds(runs(folder)) == Counter(study=2, variant=4, repeat=8)
+
+
+def test_doctor_tells_each_check_with_status_detail_and_remedy(folder: Path) -> None:
+    done = trainperf("doctor", "--format", "json", cwd=folder)
+    assert done.returncode == 0, done.stdout
+    checks: dict[str, Any] = {row["check"]: row for row in json.loads(done.stdout)["checks"]}
+    assert {"python", "torch", "store", "memory", "cores"} <= set(checks)
+    assert all(set(row) == {"check", "status", "detail", "remedy"} for row in checks.values())
+    assert not (folder / "mlflow.db").exists()  # looking creates nothing
+    bad = trainperf("doctor", "--tracking-uri", "http://127.0.0.1:9", cwd=folder)
+    assert bad.returncode == 3
+    assert "fail" in bad.stdout
