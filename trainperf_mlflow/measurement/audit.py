@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from trainperf_mlflow.measurement.memory import (
@@ -19,6 +18,7 @@ from trainperf_mlflow.measurement.memory import (
     TensorTracker,
     compiled_step,
     resident_tensors,
+    tensors_in,
 )
 from trainperf_mlflow.workloads.effects import Observed
 from trainperf_mlflow.workloads.task import CallableTask, Task, run_step
@@ -35,7 +35,7 @@ class _Observer(TorchDispatchMode):
     """Watches the operations of a step: matrix products by dtype, copies to the host, names."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.matmul_flops: Counter[str] = Counter()
         self.device_to_host_bytes = 0
         self.ops: set[str] = set()
@@ -50,7 +50,7 @@ class _Observer(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         self.ops.add(str(func))
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        tensors = list(tensors_in((args, kwargs)))
         count = flop_registry.get(func._overloadpacket)
         if count is not None and tensors:
             dtype = str(tensors[0].dtype).removeprefix("torch.")

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from trainperf_mlflow.workloads.task import Task, run_step
 
@@ -84,16 +83,16 @@ class TensorTracker(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._bytes: dict[int, int] = {}
         self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self.current = 0
         self.peak = 0
 
-    def track(self, values: Iterable[Any]) -> None:
-        for value in values:
-            if isinstance(value, torch.Tensor) and value.device.type == "cpu":
-                self._see(value.untyped_storage())
+    def track(self, tensors: Iterable[torch.Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.device.type == "cpu":
+                self._see(tensor.untyped_storage())
         self.peak = max(self.peak, self.current)
 
     def _see(self, storage: torch.UntypedStorage) -> None:
@@ -113,13 +112,24 @@ class TensorTracker(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        self.track(_tensors((args, kwargs)))
-        self.track(_tensors(result))
+        self.track(tensors_in((args, kwargs)))
+        self.track(tensors_in(result))
         return result
 
 
-def _tensors(tree: Any) -> list[Any]:
-    return [tree] if isinstance(tree, torch.Tensor) else tree_leaves(tree)
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors among an operation's arguments or results, which nest plain containers only.
+
+    Torch's own walk through trees knows more kinds and takes twice the time, at each operation.
+    """
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
 
 
 def resident_tensors(task: Task) -> Iterator[torch.Tensor]:
