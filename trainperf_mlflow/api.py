@@ -56,7 +56,7 @@ def measure(
         Interrupted: a signal ended the study; what was measured is in MLflow.
 
     >>> import trainperf_mlflow as tp
-    >>> plan = tp.Plan(candidates=["checkpoint"], repeats=1, iters=2, set={"seq_len": 16})
+    >>> plan = tp.Plan(candidates=["checkpoint"], repeats=1, iters=2)
     >>> comparison = tp.measure(plan)
     >>> comparison.candidates[0].delta["peak_mem_mb"] > 0
     True

@@ -29,7 +29,7 @@ def round_orders(variants: Sequence[str], rounds: int, seed: int) -> Iterator[tu
     """The order of the variants in each round.
 
     >>> list(round_orders(["a", "b"], 3, seed=1))
-    [('b', 'a'), ('a', 'b'), ('b', 'a')]
+    [('a', 'b'), ('b', 'a'), ('b', 'a')]
     """
     chance = random.Random(seed)
     order: tuple[str, ...] = tuple(variants)

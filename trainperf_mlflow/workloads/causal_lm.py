@@ -75,7 +75,7 @@ class CausalLM(Task):
     def backward(self, loss: Tensor) -> None:
         if self.microsteps > 1:
             loss = loss / self.microsteps
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaler.scale(loss).backward()
 
     def optimizer_step(self) -> None:
         self.scaler.step(self.optimizer)

@@ -52,7 +52,7 @@ class Task(ABC):
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of one micro-batch."""
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
 
     @abstractmethod
     def optimizer_step(self) -> None:
