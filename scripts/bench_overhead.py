@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -21,9 +22,11 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
+from subprocess import DEVNULL
 from typing import Any, NamedTuple
 
 import psutil
@@ -54,6 +57,7 @@ SHORT_STUDY: dict[str, Any] = {
 STEP_PAIRS, SHORT_STEP_PAIRS = 16, 2
 HELP_RUNS = 5
 DEVICE = "cpu"
+TRAINPERF = (sys.executable, "-m", "trainperf_mlflow")
 
 
 class Figure(NamedTuple):
@@ -184,26 +188,17 @@ class Run(NamedTuple):
 def run_study(settings: Mapping[str, Any], folder: Path) -> Run:
     """``trainperf measure`` in a process of its own, into a new store."""
     (folder / "plan.yaml").write_text(json.dumps(settings))  # JSON is YAML
-    command = [*(sys.executable, "-m", "trainperf_mlflow", "measure", "--plan", "plan.yaml")]
-    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}"}
-    device = ("--device", DEVICE, "--format", "json")
+    flags = ["--plan", "plan.yaml", "--device", DEVICE, "--format", "json"]
+    environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}"}
     began = time.time()
     subprocess.run(
-        [*command, *device],
-        cwd=folder,
-        env=os.environ | store,
-        check=True,
-        stdout=subprocess.DEVNULL,
+        [*TRAINPERF, "measure", *flags], cwd=folder, env=environment, check=True, stdout=DEVNULL
     )
     ended = time.time()
+    (file,) = folder.rglob("study.json")
+    study = Study.from_json(file.read_text())
     repeats = [Repeat.from_json(file.read_text()) for file in folder.rglob("result.json")]
-    (study,) = folder.rglob("study.json")
-    return Run(
-        began,
-        ended,
-        Study.from_json(study.read_text()),
-        sorted(repeats, key=lambda repeat: repeat.started_at),
-    )
+    return Run(began, ended, study, sorted(repeats, key=lambda repeat: repeat.started_at))
 
 
 def training_s(repeat: Repeat) -> float:
@@ -213,6 +208,12 @@ def training_s(repeat: Repeat) -> float:
     warmup_ms = (repeat.first_step_ms or 0.0) + (repeat.warmup_steps - 1) * median(steps)
     blocks_ms = sum(block.wall_ms for block in repeat.blocks)
     return (repeat.build_s or 0.0) + (warmup_ms + blocks_ms) / 1000
+
+
+def before_blocks_s(repeat: Repeat) -> float:
+    """Seconds of a repeat before its measured steps that are neither build nor warmup."""
+    blocks_s = sum(block.wall_ms for block in repeat.blocks) / 1000
+    return repeat.blocks[0].started_at - repeat.started_at - (training_s(repeat) - blocks_s)
 
 
 def after_blocks_s(repeat: Repeat) -> float:
@@ -253,19 +254,15 @@ def start_up_parts(plan: Plan, folder: Path) -> dict[str, float]:
 
 def help_cpu_s() -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
-        [sys.executable, "-m", "trainperf_mlflow", "--help"], check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([*TRAINPERF, "--help"], check=True, stdout=DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def heavy_imports_of_help() -> list[str]:
+    told = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
     run = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "trainperf_mlflow", "--help"],
-        check=True,
-        capture_output=True,
-        text=True,
+        [*TRAINPERF, "--help"], env=told, check=True, capture_output=True, text=True
     )
     imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
     return sorted(imported & set(HEAVY))
@@ -334,19 +331,12 @@ def help_figure() -> Figure:
 
 def shares(bare_s: float, run: Run, steps: Steps, parts: Mapping[str, float]) -> Iterator[str]:
     """Where the time beyond the training goes."""
-    repeats = run.repeats[1:] or run.repeats
-    before = [
-        repeat.blocks[0].started_at
-        - repeat.started_at
-        - training_s(repeat)
-        + sum(block.wall_ms for block in repeat.blocks) / 1000
-        for repeat in repeats
-    ]
+    repeats = run.repeats[1:]
+    alone = f"{steps.evaluation_s:.3f} + {steps.observed_step_s:.3f} + ..."
     yield "A repeat's time beyond its training (medians):"
-    yield f"  {median(before):7.3f} s  fork, environment, collection before the first block"
-    yield f"  {median(map(after_blocks_s, repeats)):7.3f} s  evaluation, observed step, end"
-    yield f"           (alone: evaluation {steps.evaluation_s:.3f}, "
-    yield f"           observed step {steps.observed_step_s:.3f})"
+    yield f"  {median(map(before_blocks_s, repeats)):7.3f} s  fork, environment, collecting garbage"
+    after_s = median(map(after_blocks_s, repeats))
+    yield f"  {after_s:7.3f} s  evaluation, observed step, end: {alone}"
     yield f"  {median(run.recording):7.3f} s  recording on disk and in MLflow"
     first, last = run.repeats[0], run.repeats[-1]
     yield f"The study ({run.seconds:.2f} s, {len(run.repeats)} repeats; bare {bare_s:.2f} s):"
@@ -373,9 +363,10 @@ def main(short: bool) -> None:
     settings = SHORT_STUDY if short else STUDY
     plan = make_plan(settings)
     variants = plan.variants()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "mlflow"))
     print(
-        f"{usable_cores()} cores, {default_threads(os.environ)} thread(s) for training, "
-        f"load {psutil.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}"
+        f"{usable_cores()} cores, {default_threads(os.environ)} for training, "
+        f"load {psutil.getloadavg()[0]:.1f}, Python {platform.python_version()}, {packages}"
     )
 
     def bare_study() -> float:
