@@ -20,7 +20,7 @@ from trainperf_mlflow.errors import PlanError, StoreError
 from trainperf_mlflow.results import Effect, Status
 from trainperf_mlflow.tracking import queries
 from trainperf_mlflow.tracking.recorder import Recorder
-from trainperf_mlflow.tracking.store import Store
+from trainperf_mlflow.tracking.store import Store, read_store
 
 HOSTILE_NAMES = [
     "it's",
@@ -197,21 +197,24 @@ def test_decisions_are_one_row_a_study_filtered_in_the_store(store: Store, tmp_p
         "bf16",
     )
     assert (row["speedup"], row["delta/peak_mem_mb"]) == (1.25, 20.0)
-    assert queries.decisions(a_store(tmp_path, "empty")).empty
-    assert list(queries.decisions(a_store(tmp_path, "empty"), "trainperf", "reject")["study"]) == [
-        "second"
-    ]
 
 
-@pytest.mark.parametrize(
-    ("experiment", "decision", "problem"),
-    [("nowhere", None, "no experiment 'nowhere'"), (None, "maybe", "known: accept, tune")],
-)
-def test_decisions_of_nothing_known_are_refused(
-    store: Store, experiment: str | None, decision: str | None, problem: str
-) -> None:
-    with pytest.raises(PlanError, match=problem):
-        queries.decisions(store, experiment, decision)
+def test_without_an_experiment_all_of_them_are_read(store: Store, tmp_path: Path) -> None:
+    first = record(store, "first").study_id
+    second = record(a_store(tmp_path, "another"), "second").study_id
+    everywhere = read_store(store.tracking_uri)
+    assert set(queries.decisions(everywhere)["study_id"]) == {first, second}
+    assert queries.find_study(everywhere, "second") == second
+    assert len(queries.load_variants(everywhere, second)) == 2
+    only = read_store(store.tracking_uri, "another")
+    assert list(queries.decisions(only)["study_id"]) == [second]
+    with pytest.raises(PlanError, match="experiment 'another'"):
+        queries.find_study(only, "first")
+
+
+def test_an_unknown_decision_is_refused(store: Store) -> None:
+    with pytest.raises(PlanError, match="known: accept, tune"):
+        queries.decisions(store, "maybe")
 
 
 def test_runs_are_one_row_a_variant_and_a_repeat(store: Store) -> None:

@@ -18,7 +18,13 @@ from recorded_studies import a_store, clean_surroundings
 
 from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.tracking.health import check_store
-from trainperf_mlflow.tracking.store import connect, impatient, open_store, raise_interruption
+from trainperf_mlflow.tracking.store import (
+    connect,
+    impatient,
+    open_store,
+    raise_interruption,
+    read_store,
+)
 from trainperf_mlflow.tracking.uris import (
     masked,
     resolve_uri,
@@ -178,11 +184,11 @@ def test_a_deleted_experiment_is_refused_with_how_to_restore_it(tmp_path: Path) 
 
 def test_reading_never_creates_a_store_or_an_experiment(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"no store .*mlflow\.db.* yet; measure"):
-        open_store(create=False)
+        read_store()
     assert list(tmp_path.iterdir()) == []
     store = a_store(tmp_path)
     with pytest.raises(StoreError, match=r"no experiment 'typo'.*'trainperf'"):
-        open_store(experiment="typo", create=False)
+        read_store(experiment="typo")
     assert store.client.get_experiment_by_name("typo") is None
 
 

@@ -109,11 +109,7 @@ def compare(
         MeasurementError: the baseline has no repeat that succeeded.
         StoreError: the store or the study's records cannot be read.
     """
-    from trainperf_mlflow.tracking import queries
-    from trainperf_mlflow.tracking.store import open_store
-
-    store = open_store(tracking_uri, experiment, create=False)
-    return _decide_again(store, queries.find_study(store, study))
+    return _decide_again(*_find(study, tracking_uri, experiment))
 
 
 def load_comparison(
@@ -126,10 +122,8 @@ def load_comparison(
         StoreError: it has no readable comparison.
     """
     from trainperf_mlflow.tracking import queries
-    from trainperf_mlflow.tracking.store import open_store
 
-    store = open_store(tracking_uri, experiment, create=False)
-    return queries.load_comparison(store, queries.find_study(store, study))
+    return queries.load_comparison(*_find(study, tracking_uri, experiment))
 
 
 def decisions(
@@ -141,14 +135,13 @@ def decisions(
     """One row per study, newest first: what was decided, why, and the gains.
 
     Args:
-        experiment: only this one; by default ``trainperf``.
+        experiment: only this one's; by default those of all.
         decision: only accept, tune, reject or measure.
     """
     from trainperf_mlflow.tracking import queries
-    from trainperf_mlflow.tracking.store import open_store
+    from trainperf_mlflow.tracking.store import read_store
 
-    store = open_store(tracking_uri, experiment, create=False)
-    return queries.decisions(store, decision=decision)
+    return queries.decisions(read_store(tracking_uri, experiment), decision)
 
 
 def runs(
@@ -156,10 +149,8 @@ def runs(
 ) -> pd.DataFrame:
     """One row per variant and per repeat of a study, with configuration and metrics."""
     from trainperf_mlflow.tracking import queries
-    from trainperf_mlflow.tracking.store import open_store
 
-    store = open_store(tracking_uri, experiment, create=False)
-    return queries.runs(store, queries.find_study(store, study))
+    return queries.runs(*_find(study, tracking_uri, experiment))
 
 
 def recover(
@@ -227,14 +218,12 @@ def doctor(*, tracking_uri: str | None = None, experiment: str | None = None) ->
     return (*machine_checks(), *torch_checks, *stored)
 
 
-def study_links(
-    study_id: str, *, tracking_uri: str | None = None, experiment: str | None = None
-) -> dict[str, str]:
+def study_links(study_id: str, *, tracking_uri: str | None = None) -> dict[str, str]:
     """Where to look at a study: links into MLflow's UI and, for a file store, the command."""
     from trainperf_mlflow.tracking.links import study_links as links
-    from trainperf_mlflow.tracking.store import open_store
+    from trainperf_mlflow.tracking.store import read_store
 
-    return links(open_store(tracking_uri, experiment, create=False), study_id)
+    return links(read_store(tracking_uri), study_id)
 
 
 # --- the parts of measure ----------------------------------------------------------------------
@@ -337,6 +326,14 @@ def _detail(repeat: Repeat) -> str:
         return repeat.error or ""
     steps = sum(len(block.step_ms) for block in repeat.blocks)
     return f"{sum(block.wall_ms for block in repeat.blocks) / steps:.2f} ms a step"
+
+
+def _find(study: str, tracking_uri: str | None, experiment: str | None) -> tuple[Store, str]:
+    from trainperf_mlflow.tracking.queries import find_study
+    from trainperf_mlflow.tracking.store import read_store
+
+    store = read_store(tracking_uri, experiment)
+    return store, find_study(store, study)
 
 
 def _decide_again(store: Store, study_id: str) -> Comparison:

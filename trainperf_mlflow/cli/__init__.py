@@ -149,7 +149,7 @@ def measure(
         made, tracking_uri=tracking_uri, experiment=experiment, progress=sys.stderr
     )
     _print_comparison(comparison, output)
-    links = api.study_links(comparison.study_id, tracking_uri=tracking_uri, experiment=experiment)
+    links = api.study_links(comparison.study_id, tracking_uri=tracking_uri)
     click.echo(where_to_look(links), err=output == "json")
 
 
@@ -170,7 +170,7 @@ def compare(study: str, tracking_uri: str | None, experiment: str | None, output
 
 @cli.command()
 @click.option("--decision", metavar="accept|tune|reject|measure", help="Only these.")
-@click.option("--experiment", metavar="NAME", help="Only this experiment.  [default: trainperf]")
+@click.option("--experiment", metavar="NAME", help="Only this experiment's.  [default: all]")
 @click.option("--tracking-uri", metavar="URI")
 @click.option("--format", "output", type=click.Choice(["table", "json", "csv"]), default="table")
 def decisions(

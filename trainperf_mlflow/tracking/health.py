@@ -14,8 +14,9 @@ from trainperf_mlflow.tracking.store import (
     artifact_location,
     check_writable,
     connect,
+    default_experiment,
     local_folder,
-    open_store,
+    read_store,
 )
 from trainperf_mlflow.tracking.uris import masked, resolve_uri, sqlite_path
 
@@ -69,7 +70,7 @@ def _existing(
         return [_failed("store", error)], None
     checks = [_check("store", "ok", masked(uri))]
     try:
-        store = open_store(tracking_uri, experiment, create=False)
+        store = read_store(tracking_uri, experiment or default_experiment())
     except NoExperimentError:
         checks.append(_check("experiment", "ok", "created by the first study"))
         return checks, artifact_location(uri, "")

@@ -96,10 +96,14 @@ def find_study(store: Store, ref: str) -> str:
     if named:
         return str(named[0].info.run_id)
     raise PlanError(
-        f"no study {ref!r} in experiment {store.experiment_name!r} of "
-        f"{masked(store.tracking_uri)!r}; give a run id, {MIN_PREFIX} or more characters of one, "
+        f"no study {ref!r} in {_named(store)} of {masked(store.tracking_uri)!r}; "
+        f"give a run id, {MIN_PREFIX} or more characters of one, "
         "or a study's name ('trainperf decisions' lists them), or another --experiment"
     )
+
+
+def _named(store: Store) -> str:
+    return f"experiment {store.experiment_name!r}" if store.experiment_id else "any experiment"
 
 
 def load_study(store: Store, study_id: str) -> Study:
@@ -259,23 +263,18 @@ def _artifact(store: Store, run_id: str, name: str, parse: Callable[[bytes], T])
 # --- tables ------------------------------------------------------------------------------------
 
 
-def decisions(
-    store: Store, experiment: str | None = None, decision: str | None = None
-) -> pd.DataFrame:
+def decisions(store: Store, decision: str | None = None) -> pd.DataFrame:
     """One row per study, the newest first.
 
     Args:
-        experiment: name or id; the store's own where it is None.
         decision: accept, tune, reject or measure; all where it is None.
 
     Raises:
-        PlanError: an unknown decision or experiment.
+        PlanError: an unknown decision.
     """
     if decision not in (None, "accept", "tune", "reject", "measure"):
         raise PlanError(f"unknown decision {decision!r}; known: accept, tune, reject, measure")
     with refusals(store.tracking_uri):
-        if experiment is not None:
-            store = _in_experiment(store, experiment)
         found = _studies(store, f"tags.`{names.DECISION}` = '{decision}'" if decision else "")
     columns = [*DECISION_COLUMNS, *DELTA_COLUMNS, "status", "started"]
     return pd.DataFrame([_decision_row(run) for run in found], columns=columns)
@@ -296,23 +295,6 @@ def _decision_row(run: Run) -> dict[str, object]:
         "status": info.status,
         "started": pd.Timestamp(info.start_time, unit="ms", tz="UTC"),
     }
-
-
-def _in_experiment(store: Store, experiment: str) -> Store:
-    found = store.client.get_experiment_by_name(experiment)
-    if found is None and experiment.isdigit():
-        with_id = [
-            known
-            for known in store.client.search_experiments()
-            if known.experiment_id == experiment
-        ]
-        found = with_id[0] if with_id else None
-    if found is None:
-        raise PlanError(
-            f"there is no experiment {experiment!r} in {masked(store.tracking_uri)!r}; "
-            "'mlflow experiments search' lists them"
-        )
-    return replace(store, experiment_id=found.experiment_id, experiment_name=found.name)
 
 
 def runs(store: Store, study_id: str) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from trainperf_mlflow.tracking import names, writing
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.search import runs_of_study
 from trainperf_mlflow.tracking.spool import Spool, StudyFolder
-from trainperf_mlflow.tracking.store import Store, connect, open_store, refusals
+from trainperf_mlflow.tracking.store import Store, connect, read_store, refusals
 from trainperf_mlflow.tracking.uris import MASK, masked, resolve_uri
 
 
@@ -97,14 +97,14 @@ def _target_store(folder: StudyFolder, tracking_uri: str | None) -> Store:
 
 def _end_runs(study_id: str, tracking_uri: str | None) -> Recovered:
     """Nothing waits on disk: what is left is to end runs that nobody writes to any more."""
-    store = open_store(tracking_uri, create=False)
+    store = read_store(tracking_uri)
     with refusals(store.tracking_uri):
         found = runs_of_study(store, study_id)
         if not found:
             raise PlanError(
-                f"no results of a study {study_id!r} wait on disk, and the experiment "
-                f"{store.experiment_name!r} has no such study; "
-                "correct the id, or set TRAINPERF_HOME or --experiment"
+                f"no results of a study {study_id!r} wait on disk, and "
+                f"{masked(store.tracking_uri)!r} has no such study; "
+                "correct the id, or set TRAINPERF_HOME or MLFLOW_TRACKING_URI"
             )
         ended = _kill_running(store, study_id)
     decision = next(

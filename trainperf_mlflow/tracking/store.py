@@ -52,39 +52,56 @@ class NoExperimentError(StoreError):
 
 @dataclass(frozen=True)
 class Store:
-    """A store that answered, and the experiment in it."""
+    """A store that answered, and the experiment to write to or to read."""
 
     client: MlflowClient
     tracking_uri: str  # absolute; may hold a password, never print it
-    experiment_id: str
+    experiment_id: str  # empty: all experiments are read
     experiment_name: str
 
 
-def open_store(
-    tracking_uri: str | None = None, experiment: str | None = None, *, create: bool = True
-) -> Store:
-    """The store that is meant, and its experiment.
+def open_store(tracking_uri: str | None = None, experiment: str | None = None) -> Store:
+    """The store to write to, and its experiment, which is created where it does not exist.
 
     The experiment is that of the run MLFLOW_RUN_ID (under ``mlflow run``), else the
     one given, else MLFLOW_EXPERIMENT_ID or MLFLOW_EXPERIMENT_NAME, else ``trainperf``.
-    Where it does not exist it is created, unless ``create`` is False.
 
     Raises:
         StoreError: the store is unreachable, refuses, or cannot be written.
     """
     uri = resolve_uri(tracking_uri)
+    client = connect(uri)
+    with refusals(uri):
+        found = _experiment(client, uri, experiment, create=True)
+    _check_artifacts(uri, found.artifact_location)
+    return Store(client, uri, found.experiment_id, found.name)
+
+
+def read_store(tracking_uri: str | None = None, experiment: str | None = None) -> Store:
+    """The store to read: the experiment given, else all of them. Creates nothing.
+
+    Raises:
+        NoExperimentError: there is no such store or experiment yet.
+        StoreError: the store is unreachable or refuses.
+    """
+    uri = resolve_uri(tracking_uri)
     path = sqlite_path(uri)
-    if not create and path is not None and not path.exists():
+    if path is not None and not path.exists():
         raise NoExperimentError(
             f"there is no store {str(path)!r} yet; measure a study first, change to the folder "
             "where you did, or set MLFLOW_TRACKING_URI"
         )
     client = connect(uri)
+    if experiment is None:
+        return Store(client, uri, "", "any")
     with refusals(uri):
-        found = _experiment(client, uri, experiment, create=create)
-    if create:
-        _check_artifacts(uri, found.artifact_location)
+        found = _experiment(client, uri, experiment, create=False)
     return Store(client, uri, found.experiment_id, found.name)
+
+
+def default_experiment() -> str:
+    """The experiment that a study goes to where none is named."""
+    return os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
 
 
 def connect(uri: str) -> MlflowClient:
@@ -236,7 +253,7 @@ def quiet() -> None:
 
 def _experiment(client: MlflowClient, uri: str, name: str | None, *, create: bool) -> Experiment:
     run_id = os.environ.get("MLFLOW_RUN_ID")
-    if run_id:
+    if run_id and create:
         found = _experiment_of_run(client, uri, run_id)
         if name and name not in (found.name, found.experiment_id):
             raise StoreError(
@@ -247,7 +264,7 @@ def _experiment(client: MlflowClient, uri: str, name: str | None, *, create: boo
     experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID")
     if not name and experiment_id:
         return _active(client.get_experiment(experiment_id))
-    name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
+    name = name or default_experiment()
     known = client.get_experiment_by_name(name)
     if known is not None:
         return _active(known)
