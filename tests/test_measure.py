@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +13,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 import trainperf_mlflow as tp
+from tests.command import trainperf
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 STUDY_NAME = 'is it "real"? <b>50 %</b>; DROP TABLE runs'
-
-
-def trainperf(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command as a user runs it, in a folder of its own."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "TRAINPERF_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "trainperf_mlflow", *arguments],
-        cwd=cwd,
-        env={**clean, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 @dataclass(frozen=True)

@@ -3,26 +3,20 @@ no run stays RUNNING, and the message says what to do."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from mlflow import MlflowClient
-from mlflow.entities import Run
 
-from tests.test_measure import REPOSITORY, trainperf
+from tests.command import kinds, runs, start_trainperf, trainperf
+from tests.mlflow_server import TrackingServer
 
 TASKS = """
 import os, signal, time
@@ -64,29 +58,6 @@ QUICK = ("--repeats", "2", "--iters", "2", "--warmup", "1")
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "my_task.py").write_text(TASKS)
     return tmp_path
-
-
-def runs(folder: Path, uri: str | None = None) -> list[Run]:
-    client = MlflowClient(uri or f"sqlite:///{folder}/mlflow.db")
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    return list(client.search_runs(experiments, max_results=500))
-
-
-def kinds(found: list[Run]) -> Counter[str]:
-    return Counter(run.data.tags.get("trainperf.kind", "?") for run in found)
-
-
-def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "TRAINPERF_"))}
-    return subprocess.Popen(
-        [sys.executable, "-m", "trainperf_mlflow", *arguments],
-        cwd=folder,
-        env={**clean, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 90.0) -> None:
@@ -145,7 +116,7 @@ def test_a_killed_worker_costs_its_repeat_and_nothing_else(folder: Path) -> None
 def test_an_interrupt_keeps_what_was_measured_and_ends_the_runs(
     folder: Path, number: signal.Signals, code: int
 ) -> None:
-    command = start(folder, *SLOW)
+    command = start_trainperf(*SLOW, cwd=folder)
     assert command.stderr is not None
     for line in command.stderr:
         if line.startswith("[2/"):
@@ -167,7 +138,7 @@ def test_an_interrupt_keeps_what_was_measured_and_ends_the_runs(
 
 
 def test_a_killed_command_leaves_no_worker_and_recover_ends_its_runs(folder: Path) -> None:
-    command = start(folder, *SLOW)
+    command = start_trainperf(*SLOW, cwd=folder)
     assert command.stderr is not None
     for line in command.stderr:
         if line.startswith("[3/"):
@@ -195,40 +166,6 @@ def _computes(process: psutil.Process) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def mlflow_server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    server = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"),
-            *("--port", str(port), "--workers", "1"),
-            *("--backend-store-uri", f"sqlite:///{folder}/server.db"),
-            *("--artifacts-destination", str(folder / "artifacts")),
-        ],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-    def answers() -> bool:
-        assert server.poll() is None, "the MLflow server ended"
-        with contextlib.suppress(OSError):
-            return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/health").status == 200)
-        return False
-
-    try:
-        wait_until(answers)
-        yield server
-    finally:
-        kill_group(server)
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -236,18 +173,17 @@ def free_port() -> int:
 
 
 def test_a_server_killed_during_a_study_loses_nothing(folder: Path) -> None:
-    port = free_port()
-    uri = f"http://127.0.0.1:{port}"
+    server = TrackingServer(folder, free_port())
     arguments = list(SLOW)
     arguments[arguments.index("--repeats") + 1] = "4"
-    with mlflow_server(folder, port) as server:
-        command = start(folder, *arguments, MLFLOW_TRACKING_URI=uri)
+    with server:
+        command = start_trainperf(*arguments, cwd=folder, MLFLOW_TRACKING_URI=server.uri)
         assert command.stderr is not None
         said = []
         for line in command.stderr:
             said.append(line)
             if line.startswith("[2/"):
-                kill_group(server)
+                server.kill()
                 break
         output, rest = command.communicate(timeout=240)
     errors = "".join(said) + rest
@@ -257,10 +193,10 @@ def test_a_server_killed_during_a_study_loses_nothing(folder: Path) -> None:
     assert len(spooled(folder)) == 8
     # The decision is told although it could not be recorded.
     assert "measured and decided" in errors
-    with mlflow_server(folder, port):
-        recovered = trainperf("recover", "--format", "json", cwd=folder, MLFLOW_TRACKING_URI=uri)
+    with server:
+        recovered = trainperf("recover", "--format", "json", cwd=folder)
         assert recovered.returncode == 0, recovered.stderr
-        found = runs(folder, uri)
+        found = runs(folder, server.uri)
     assert kinds(found) == Counter(study=1, variant=2, repeat=8)
     assert not any(run.info.status == "RUNNING" for run in found)
     study = next(run for run in found if run.data.tags["trainperf.kind"] == "study")
@@ -350,7 +286,7 @@ def test_a_name_full_of_markup_goes_through_everything(folder: Path) -> None:
 
 def test_two_studies_at_once_in_a_new_store_both_finish(folder: Path) -> None:
     arguments = ("measure", "--task", "my_task:two_lines", "--candidate", "c:work=1", *QUICK)
-    both = [start(folder, *arguments, "--study", f"study {i}") for i in range(2)]
+    both = [start_trainperf(*arguments, "--study", f"study {i}", cwd=folder) for i in range(2)]
     for command in both:
         _, errors = command.communicate(timeout=200)
         assert command.returncode == 0, errors

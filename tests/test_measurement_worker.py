@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+import trainperf_mlflow.measurement.launcher as launcher_module
 from trainperf_mlflow.errors import MeasurementError, PlanError
 from trainperf_mlflow.measurement.launcher import (
     Launcher,
@@ -178,6 +178,19 @@ def test_what_goes_wrong_in_a_task_has_a_status_and_a_text(
     assert words in caught.value.text
 
 
+@pytest.mark.parametrize(("kills", "status"), [(0, Status.FAILED), (1, Status.OOM)])
+def test_a_kill_counts_as_out_of_memory_where_the_kernel_says_so(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, kills: int, status: Status
+) -> None:
+    with launcher.worker() as worker:
+        build(worker, "dies")
+        before = launcher_module.oom_kill_count()
+        monkeypatch.setattr(launcher_module, "oom_kill_count", lambda: before + kills)
+        with pytest.raises(WorkerError) as caught:
+            worker.ask("warmup", timeout=60, steps=1)
+    assert caught.value.status is status
+
+
 def test_a_worker_that_does_not_answer_is_ended(launcher: Launcher) -> None:
     with launcher.worker() as worker:
         build(worker, "hangs")
@@ -276,9 +289,7 @@ def test_one_core_is_left_free_unless_the_user_sets_the_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: 8)
-    monkeypatch.setattr(
-        sys.modules["trainperf_mlflow.measurement.launcher"], "usable_cores", lambda: 4
-    )
+    monkeypatch.setattr(launcher_module, "usable_cores", lambda: 4)
     assert default_threads({}) == 3
     assert default_threads({"OMP_NUM_THREADS": "6"}) == 6
     assert default_threads({"OMP_NUM_THREADS": "0"}) == 3
