@@ -203,6 +203,17 @@ def test_a_clean_study_has_no_warnings_and_counts_its_pairs():
     assert made.candidates[0].pairs == 3
 
 
+def test_a_compilation_tells_what_it_takes_and_when_it_pays():
+    base = variant("baseline", time=100.0)
+    faster = variant("faster", time=90.0, metrics={"compile_s": 20.0})
+    slower = variant("slower", time=101.0, metrics={"compile_s": 20.0})
+    made = {item.variant: item for item in decide_study(study(), [base, faster, slower]).candidates}
+    assert made["faster"].metrics["break_even_steps"] == 2000.0
+    assert "compiling takes 20.0 s and pays after 2000 steps" in made["faster"].note
+    assert "break_even_steps" not in made["slower"].metrics
+    assert "never pays" in made["slower"].note
+
+
 def test_a_comparison_survives_json():
     made = decide_study(study("step_time"), [BASE, GOOD, BAD])
     assert Comparison.from_json(made.to_json()) == made

@@ -143,10 +143,15 @@ def _candidate(
 ) -> CandidateComparison:
     ran = has_ok_repeat(variant)
     metrics = dict(variant.metrics)
+    note = describe(difference) if difference and ran else decision.text
     if difference and difference.step_time_ms and "compile_s" in metrics:
         pays_after = break_even_steps(metrics["compile_s"], *difference.step_time_ms)
-        if pays_after is not None:
+        note += f"; compiling takes {metrics['compile_s']:.1f} s and "
+        if pays_after is None:
+            note += "never pays"
+        else:
             metrics["break_even_steps"] = pays_after
+            note += f"pays after {pays_after:.0f} steps"
     return CandidateComparison(
         variant=variant.name,
         status=variant.status,
@@ -156,7 +161,7 @@ def _candidate(
         effect_verified=variant.effect_verified,
         decision=decision,
         other_decisions=dict(others),
-        note=describe(difference) if difference and ran else decision.text,
+        note=note,
         pairs=difference.pairs if difference else 0,
         run_id=variant.run_id,
     )
