@@ -42,8 +42,7 @@ def main(control_fd: int, preload: bool) -> None:
     # Collections while importing find nothing and cost a fifth of the imports' time.
     gc.disable()
     if preload:
-        for module in PRELOADED:
-            importlib.import_module(module)
+        preload_modules()
     while True:
         message, fds, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
         if not message:
@@ -55,6 +54,18 @@ def main(control_fd: int, preload: bool) -> None:
         else:
             answer = _wait(int(argument))
         control.send(str(answer).encode())
+
+
+def preload_modules() -> None:
+    """Import what every worker needs, as far as that asks no accelerator anything."""
+    import torch
+
+    # On import transformers asks whether there is an XPU, which a build for it cannot
+    # answer without starting its driver; each worker then imports for itself.
+    if torch.xpu._is_compiled():
+        return
+    for module in PRELOADED:
+        importlib.import_module(module)
 
 
 def _fork(control: socket.socket, connection_fd: int, log_fd: int) -> int:
