@@ -227,3 +227,12 @@ def test_only_a_reject_asks_to_roll_back_and_every_reason_has_a_next_action():
         "bad": True,
     }
     assert all(reason.next_action.replace("_", "").isalpha() for reason in REASONS.values())
+
+
+def test_a_change_without_effect_gets_no_credit_in_words():
+    base = variant("baseline", time=100.0)
+    idle = variant("idle", time=80.0, effect_verified=False, effect_detail="precision: float32")
+    (item,) = decide_study(study(), [base, idle]).candidates
+    assert item.decision.reason == "change_without_effect"
+    assert "saves" not in item.note
+    assert "not in effect" in item.note

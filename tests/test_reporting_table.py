@@ -90,7 +90,7 @@ def test_the_note_begins_with_the_decision_and_holds_table_reason_and_next_actio
     assert lines[0] == "**accept: bf16** (`goal_met`, policy `goal`, goal `step_time`)"
     assert "Next: `keep_change`." in note
     assert "50.7 % better" in note
-    assert "- Study: <http://127.0.0.1:5000/#/x>" in note
+    assert "- [Study](<http://127.0.0.1:5000/#/x>)" in note
     assert "- UI: `trainperf ui`" in note
     assert "| bf16 | 238.00 (saves 244.75, 50.7 %) |" in note
     assert "By the policy `training`: tune" in note

@@ -313,12 +313,19 @@ def _run(plan: Plan, recorder: Recorder, launcher: Launcher, teller: Progress | 
         if teller is not None:
             teller.running(variant, index, plan.repeats)
 
+    rounds = 0
     for repeat in conduct(job, launcher.worker, announce):
+        rounds = max(rounds, repeat.index + 1)
         recorder.record_repeat(repeat)
         if teller is not None:
             teller.advance(
                 repeat.variant, repeat.index, plan.repeats, repeat.status.value, _detail(repeat)
             )
+    if teller is not None and plan.max_time is not None and rounds < plan.repeats:
+        teller.say(
+            f"stopped after {rounds} of {plan.repeats} rounds: the {plan.max_time:.0f} s of "
+            "--max-time are used up"
+        )
 
 
 def _detail(repeat: Repeat) -> str:

@@ -143,8 +143,9 @@ def _candidate(
 ) -> CandidateComparison:
     ran = has_ok_repeat(variant)
     metrics = dict(variant.metrics)
-    note = describe(difference) if difference and ran else decision.text
-    if difference and difference.step_time_ms and "compile_s" in metrics:
+    compared = difference is not None and ran and variant.effect_verified is not False
+    note = describe(difference) if difference and compared else decision.text
+    if compared and difference and difference.step_time_ms and "compile_s" in metrics:
         pays_after = break_even_steps(metrics["compile_s"], *difference.step_time_ms)
         note += f"; compiling takes {metrics['compile_s']:.1f} s and "
         if pays_after is None:

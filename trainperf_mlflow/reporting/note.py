@@ -58,17 +58,18 @@ def _decision(comparison: Comparison) -> str:
 
 
 def _links(links: Mapping[str, str]) -> str:
-    return "\n".join(f"- {_short(label)}: {_link(target)}" for label, target in links.items())
+    return "\n".join(f"- {_link(label, target)}" for label, target in links.items())
 
 
-def _link(target: str) -> str:
-    target = plain(target)
+def _link(label: str, target: str) -> str:
+    label, target = _short(label), plain(target)
+    # Shown whole, a long address pushes the rest of MLflow's page off the screen.
     if re.match(r"https?://[^\s<>]+$", target):
-        return f"<{target}>"
+        return f"[{label}](<{target}>)"
     # A code span ends at as many backticks as it begins with.
     fence = "`" * (max((len(run) for run in re.findall("`+", target)), default=0) + 1)
     pad = " " if "`" in target else ""
-    return f"{fence}{pad}{target}{pad}{fence}"
+    return f"{label}: {fence}{pad}{target}{pad}{fence}"
 
 
 def _table(comparison: Comparison) -> str:
