@@ -3,47 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from trainperf_mlflow.errors import EXIT_FAULT, TrainperfError
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _Command(click.Command):
-    """Tells the user's errors in one line each, with their exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except TrainperfError as error:
-            click.echo(f"trainperf: {one_line(str(error))}", err=True)
-            ctx.exit(error.exit_code)
-        except KeyboardInterrupt:
-            click.echo("trainperf: interrupted", err=True)
-            ctx.exit(130)
+from trainperf_mlflow.cli.options import Group, one_line, store_options
+from trainperf_mlflow.errors import EXIT_FAULT
 
 
-class _Group(click.Group):
-    command_class = _Command
-
-
-def one_line(text: str) -> str:
-    """A message without control characters, which a hostile name could smuggle in.
-
-    >>> one_line("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
-    return "".join(
-        character if character.isprintable() or character == "\n" else repr(character)[1:-1]
-        for character in text
-    )
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="trainperf-mlflow", prog_name="trainperf")
 def cli() -> None:
     """I changed how we train: is it really better, what does it cost, do we keep it?
@@ -57,29 +25,6 @@ def cli() -> None:
     2 wrong usage or an invalid plan, 3 nothing could be measured or recorded,
     4 the evidence does not match, 130 and 143 after a signal.
     """
-
-
-def store_options(command: F) -> F:
-    """The options that every command has."""
-    for option in (
-        click.option(
-            "--format",
-            "output",
-            type=click.Choice(["text", "json"]),
-            default="text",
-            help="json: one object on stdout, for machines.",
-        ),
-        click.option(
-            "--experiment", metavar="NAME", help="MLflow experiment.  [default: trainperf]"
-        ),
-        click.option(
-            "--tracking-uri",
-            metavar="URI",
-            help="MLflow store.  [default: MLFLOW_TRACKING_URI, or mlflow.db in this folder]",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @cli.command()

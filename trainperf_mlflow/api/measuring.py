@@ -1,31 +1,29 @@
-"""The use cases, one function each: the only place where the rooms meet."""
+"""Measure a plan's variants into MLflow, compare them and decide."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import trainperf_mlflow
+from trainperf_mlflow.api.reading import note_of
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError, StoreError
+from trainperf_mlflow.errors import Interrupted, MeasurementError, StoreError
 from trainperf_mlflow.measurement.conductor import Job, conduct
 from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
 from trainperf_mlflow.measurement.preflight import machine_checks
 from trainperf_mlflow.plan import Plan, make_plan, read_plan
-from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.progress import Progress
 from trainperf_mlflow.results import Check, Comparison, Repeat, Status, Study, Workload
 from trainperf_mlflow.signals import interruptible
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from trainperf_mlflow.tracking.recorder import Recorder
     from trainperf_mlflow.tracking.store import Store
 
@@ -94,139 +92,6 @@ def measure(
             recorder.fail(str(error) or repr(error))
             raise
         return comparison
-
-
-def compare(
-    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
-) -> Comparison:
-    """Decide again about a study from what MLflow holds, and tag it so.
-
-    Args:
-        study: a run id, a unique prefix of one, or a study's name (the newest of it).
-
-    Raises:
-        PlanError: there is no such study.
-        MeasurementError: the baseline has no repeat that succeeded.
-        StoreError: the store or the study's records cannot be read.
-    """
-    return _decide_again(*_find(study, tracking_uri, experiment))
-
-
-def load_comparison(
-    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
-) -> Comparison:
-    """The comparison of a study as it was recorded last.
-
-    Raises:
-        PlanError: there is no such study.
-        StoreError: it has no readable comparison.
-    """
-    from trainperf_mlflow.tracking import queries
-
-    return queries.load_comparison(*_find(study, tracking_uri, experiment))
-
-
-def decisions(
-    experiment: str | None = None,
-    decision: str | None = None,
-    *,
-    tracking_uri: str | None = None,
-) -> pd.DataFrame:
-    """One row per study, newest first: what was decided, why, and the gains.
-
-    Args:
-        experiment: only this one's; by default those of all.
-        decision: only accept, tune, reject or measure.
-    """
-    from trainperf_mlflow.tracking import queries
-    from trainperf_mlflow.tracking.store import read_store
-
-    return queries.decisions(read_store(tracking_uri, experiment), decision)
-
-
-def runs(
-    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
-) -> pd.DataFrame:
-    """One row per variant and per repeat of a study, with configuration and metrics."""
-    from trainperf_mlflow.tracking import queries
-
-    return queries.runs(*_find(study, tracking_uri, experiment))
-
-
-def recover(
-    study: str | None = None,
-    *,
-    tracking_uri: str | None = None,
-    warn: Callable[[str], None] | None = None,
-) -> list[dict[str, Any]]:
-    """Send to MLflow what a killed command or a lost server left on disk.
-
-    A study that was measured but never came to its decision is decided now, where
-    what was measured allows it.
-
-    Args:
-        study: a study's id; by default all that wait.
-
-    Returns:
-        One mapping per study: ``study_id``, ``sent``, ``ended``, ``decision``, ``complete``.
-    """
-    from trainperf_mlflow.tracking.recovery import recover as recover_study
-    from trainperf_mlflow.tracking.spool import Spool
-
-    spool = Spool()
-    tell = warn or _silent
-    recovered = []
-    for study_id in spool.studies() if study is None else [study]:
-        found = recover_study(study_id, tracking_uri=tracking_uri, spool=spool, warn=tell)
-        decision = found.decision
-        if found.complete and decision is None:
-            try:
-                decision = _decide_again(found.store, study_id).decision.decision
-            except (MeasurementError, PlanError) as error:
-                tell(f"study {study_id} stays undecided: {error}")
-        recovered.append(
-            {
-                "study_id": study_id,
-                "sent": found.sent,
-                "ended": found.ended,
-                "decision": decision,
-                "complete": found.complete,
-            }
-        )
-    return recovered
-
-
-def doctor(*, tracking_uri: str | None = None, experiment: str | None = None) -> tuple[Check, ...]:
-    """What this machine and store can and cannot do, and what to do about it."""
-    with Launcher() as launcher:
-        from trainperf_mlflow.tracking.health import check_store
-
-        stored = check_store(tracking_uri, experiment)
-        try:
-            with launcher.worker() as worker:
-                answers = worker.ask("preflight", timeout=DESCRIBE_TIMEOUT_S)
-            torch_checks = tuple(Check.model_validate(answer) for answer in answers)
-        except (MeasurementError, WorkerError) as error:
-            torch_checks = (
-                Check(
-                    check="torch",
-                    status="fail",
-                    detail=str(error),
-                    remedy="install the pinned packages: scripts/quickstart does",
-                ),
-            )
-    return (*machine_checks(), *torch_checks, *stored)
-
-
-def study_links(study_id: str, *, tracking_uri: str | None = None) -> dict[str, str]:
-    """Where to look at a study: links into MLflow's UI and, for a file store, the command."""
-    from trainperf_mlflow.tracking.links import study_links as links
-    from trainperf_mlflow.tracking.store import read_store
-
-    return links(read_store(tracking_uri), study_id)
-
-
-# --- the parts of measure ----------------------------------------------------------------------
 
 
 def _as_plan(plan: Plan | Mapping[str, Any] | str | Path) -> Plan:
@@ -335,24 +200,6 @@ def _detail(repeat: Repeat) -> str:
     return f"{sum(block.wall_ms for block in repeat.blocks) / steps:.2f} ms a step"
 
 
-def _find(study: str, tracking_uri: str | None, experiment: str | None) -> tuple[Store, str]:
-    from trainperf_mlflow.tracking.queries import find_study
-    from trainperf_mlflow.tracking.store import read_store
-
-    store = read_store(tracking_uri, experiment)
-    return store, find_study(store, study)
-
-
-def _decide_again(store: Store, study_id: str) -> Comparison:
-    from trainperf_mlflow.tracking import queries
-    from trainperf_mlflow.tracking.writing import send_comparison
-
-    study = queries.load_study(store, study_id)
-    comparison = decide_study(study, queries.load_variants(store, study_id))
-    send_comparison(store, comparison, _note(store, comparison), {})
-    return comparison
-
-
 def _compare(store: Store, recorder: Recorder) -> Comparison:
     """Decide from what MLflow holds; from memory only while it is out of reach."""
     from trainperf_mlflow.tracking import queries
@@ -363,7 +210,7 @@ def _compare(store: Store, recorder: Recorder) -> Comparison:
         with suppress(StoreError):
             variants = queries.load_variants(store, recorder.study_id)
             comparison = decide_study(recorder.study, variants)
-            note = _note(store, comparison)
+            note = note_of(store, comparison)
     if comparison is None:
         comparison = decide_study(recorder.study, recorder.values())
     if not recorder.finish_study(comparison, note or run_note(comparison)):
@@ -373,9 +220,3 @@ def _compare(store: Store, recorder: Recorder) -> Comparison:
             f"'trainperf recover {recorder.study_id}'"
         )
     return comparison
-
-
-def _note(store: Store, comparison: Comparison) -> str:
-    from trainperf_mlflow.tracking.links import study_links as links
-
-    return run_note(comparison, links(store, comparison.study_id))

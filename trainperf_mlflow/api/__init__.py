@@ -1,0 +1,17 @@
+"""The use cases, one file each: the only place where the rooms meet."""
+
+from trainperf_mlflow.api.examining import doctor
+from trainperf_mlflow.api.measuring import measure
+from trainperf_mlflow.api.reading import compare, decisions, load_comparison, runs, study_links
+from trainperf_mlflow.api.recovering import recover
+
+__all__ = [
+    "compare",
+    "decisions",
+    "doctor",
+    "load_comparison",
+    "measure",
+    "recover",
+    "runs",
+    "study_links",
+]

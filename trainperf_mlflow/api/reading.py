@@ -1,0 +1,102 @@
+"""Read what MLflow holds: decide again, comparisons, tables, where to look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainperf_mlflow.decisions.study import decide_study
+from trainperf_mlflow.results import Comparison
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from trainperf_mlflow.tracking.store import Store
+
+
+def compare(
+    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
+) -> Comparison:
+    """Decide again about a study from what MLflow holds, and tag it so.
+
+    Args:
+        study: a run id, a unique prefix of one, or a study's name (the newest of it).
+
+    Raises:
+        PlanError: there is no such study.
+        MeasurementError: the baseline has no repeat that succeeded.
+        StoreError: the store or the study's records cannot be read.
+    """
+    return decide_again(*find(study, tracking_uri, experiment))
+
+
+def load_comparison(
+    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
+) -> Comparison:
+    """The comparison of a study as it was recorded last.
+
+    Raises:
+        PlanError: there is no such study.
+        StoreError: it has no readable comparison.
+    """
+    from trainperf_mlflow.tracking import queries
+
+    return queries.load_comparison(*find(study, tracking_uri, experiment))
+
+
+def decisions(
+    experiment: str | None = None,
+    decision: str | None = None,
+    *,
+    tracking_uri: str | None = None,
+) -> pd.DataFrame:
+    """One row per study, newest first: what was decided, why, and the gains.
+
+    Args:
+        experiment: only this one's; by default those of all.
+        decision: only accept, tune, reject or measure.
+    """
+    from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking.store import read_store
+
+    return queries.decisions(read_store(tracking_uri, experiment), decision)
+
+
+def runs(
+    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
+) -> pd.DataFrame:
+    """One row per variant and per repeat of a study, with configuration and metrics."""
+    from trainperf_mlflow.tracking import queries
+
+    return queries.runs(*find(study, tracking_uri, experiment))
+
+
+def study_links(study_id: str, *, tracking_uri: str | None = None) -> dict[str, str]:
+    """Where to look at a study: links into MLflow's UI and, for a file store, the command."""
+    from trainperf_mlflow.tracking.links import study_links as links
+    from trainperf_mlflow.tracking.store import read_store
+
+    return links(read_store(tracking_uri), study_id)
+
+
+def decide_again(store: Store, study_id: str) -> Comparison:
+    from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking.writing import send_comparison
+
+    study = queries.load_study(store, study_id)
+    comparison = decide_study(study, queries.load_variants(store, study_id))
+    send_comparison(store, comparison, note_of(store, comparison), {})
+    return comparison
+
+
+def find(study: str, tracking_uri: str | None, experiment: str | None) -> tuple[Store, str]:
+    from trainperf_mlflow.tracking.queries import find_study
+    from trainperf_mlflow.tracking.store import read_store
+
+    store = read_store(tracking_uri, experiment)
+    return store, find_study(store, study)
+
+
+def note_of(store: Store, comparison: Comparison) -> str:
+    from trainperf_mlflow.tracking.links import study_links as links
+
+    return run_note(comparison, links(store, comparison.study_id))
