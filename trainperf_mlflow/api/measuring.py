@@ -19,6 +19,7 @@ from trainperf_mlflow.measurement.conductor import Job, conduct
 from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
 from trainperf_mlflow.measurement.preflight import machine_checks
 from trainperf_mlflow.plan import Plan, make_plan, read_plan
+from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.progress import Progress
 from trainperf_mlflow.results import Check, Comparison, Repeat, Status, Study, Workload
 from trainperf_mlflow.signals import interruptible

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf_mlflow.decisions.study import decide_study
+from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.results import Comparison
 
 if TYPE_CHECKING:
