@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from trainperf_mlflow.measurement.memory import (
@@ -31,11 +30,11 @@ class Audit(NamedTuple):
     peak_mem_mb: float | None
 
 
-class _Observer(TorchDispatchMode):
-    """Watches the operations of a step: matrix products by dtype, copies to the host, names."""
+class _Observer(TensorTracker):
+    """Watches the operations of a step: tensors, matrix products by dtype, copies to the host."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.matmul_flops: Counter[str] = Counter()
         self.device_to_host_bytes = 0
         self.ops: set[str] = set()
@@ -48,7 +47,7 @@ class _Observer(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
         self.ops.add(str(func))
         tensors = list(tensors_in((args, kwargs)))
         count = flop_registry.get(func._overloadpacket)
@@ -71,24 +70,17 @@ def audit(task: Task, device: torch.device, compiled: bool) -> Audit:
     # Compiled code first: hooks on modules would make it compile again, modes run it eagerly.
     compiled_peak, regions = compiled_step(task) if compiled else (None, None)
     observer = _Observer()
-    tracker = TensorTracker() if device.type == "cpu" else None
-    steps = 2 if isinstance(task, CallableTask) and tracker is not None else 1
+    on_cpu = device.type == "cpu"
     hook = register_module_forward_pre_hook(observer.count_recompute)
     try:
-        for _ in range(steps):
-            if tracker is None:
-                with observer:
-                    run_step(task)
-                continue
-            tracker.track(resident_tensors(task))
-            tracker.peak = tracker.current
-            with tracker, observer:
+        for _ in range(2 if isinstance(task, CallableTask) and on_cpu else 1):
+            observer.track(resident_tensors(task))
+            observer.peak = observer.current
+            with observer:
                 run_step(task)
     finally:
         hook.remove()
-    peak = compiled_peak
-    if not compiled and tracker is not None and tracker.peak:
-        peak = tracker.peak / MIB
+    peak = compiled_peak if compiled else observer.peak / MIB or None
     observed = Observed(
         matmul_flops=dict(observer.matmul_flops),
         recomputed_modules=observer.recomputed_modules,
@@ -96,4 +88,4 @@ def audit(task: Task, device: torch.device, compiled: bool) -> Audit:
         ops=frozenset(observer.ops),
         compiled_regions=regions,
     )
-    return Audit(observed, peak if device.type == "cpu" else None)
+    return Audit(observed, peak if on_cpu else None)
