@@ -47,6 +47,8 @@ STEP_MS = 0.05
 REPEAT_S = 1.0
 STUDY_RATIO = 1.5
 HELP_CPU_S = 0.3
+# Bare and toolkit study train the same: more apart than this, and something else ran beside one.
+SAME_LOAD = 0.1
 HEAVY = ("torch", "transformers", "mlflow", "pandas")
 
 STUDY: dict[str, Any] = {"workload": "quick", "candidates": ["bf16", "checkpoint"], "repeats": 3}
@@ -179,6 +181,11 @@ class Run(NamedTuple):
     def start_up(self) -> float:
         """Until the study is made: imports, the store's schema, the workload's description."""
         return self.study.created_at - self.began
+
+    @property
+    def training(self) -> float:
+        """What the bare study does, as it was recorded here."""
+        return sum(map(training_s, self.repeats))
 
     @property
     def recording(self) -> list[float]:
@@ -347,6 +354,7 @@ def shares(bare_s: float, run: Run, steps: Steps, parts: Mapping[str, float]) ->
     yield f"  {run.start_up:7.3f} s  start-up, until it is described and its store is open"
     yield f"  {first.started_at - run.study.created_at:7.3f} s  making its runs"
     yield f"  {sum(r.ended_at - r.started_at for r in run.repeats):7.3f} s  repeats"
+    yield f"  {run.training:7.3f} s  of that builds and steps"
     yield f"  {sum(run.recording):7.3f} s  recording between them"
     yield f"  {run.ended - last.ended_at:7.3f} s  last recording, comparison, end"
     yield "Start-up in parts, here one after the other (a study overlaps torch and mlflow):"
@@ -405,7 +413,10 @@ def main(short: bool) -> None:
         *study_figures(bare_s, parts[TORCH], run),
         help_figure(),
     ]
-    print(*table(figures), "", *shares(bare_s, run, steps, parts), sep="\n")
+    print(*table(figures), "", sep="\n")
+    if abs(run.training / bare_s - 1) > SAME_LOAD:
+        print("The load changed between bare and toolkit study: run this again on an idle machine.")
+    print(*shares(bare_s, run, steps, parts), sep="\n")
 
 
 if __name__ == "__main__":
