@@ -30,6 +30,10 @@ class MeasurementError(TrainperfError):
     exit_code = EXIT_NOTHING_MEASURED
 
 
+class UnsupportedError(MeasurementError):
+    """This task or device cannot do what was asked of it; others of the study may."""
+
+
 class StoreError(TrainperfError):
     """The MLflow store cannot be reached or refuses to be used."""
 

@@ -21,7 +21,7 @@ from trainperf_mlflow.measurement.preflight import machine_checks
 from trainperf_mlflow.plan import Plan, make_plan, read_plan
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.progress import Progress
-from trainperf_mlflow.results import Check, Comparison, Repeat, Status, Study, Workload
+from trainperf_mlflow.results import Check, Comparison, Repeat, Status, Study, Variant, Workload
 from trainperf_mlflow.signals import interruptible
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def measure(
     >>> comparison.candidates[0].delta["peak_mem_mb"] > 0
     True
     """
-    plan = _as_plan(plan)
+    plan = as_plan(plan)
     with ExitStack() as stack:
         stack.enter_context(interruptible())
         # The server imports torch while this process imports mlflow.
@@ -72,7 +72,7 @@ def measure(
         spool = Spool()
         _preflight(machine_checks(), progress)
         store = open_store(tracking_uri, experiment)
-        workload = _describe(plan, launcher)
+        workload = describe(plan, launcher, plan.variants(), plan.device)
         total = len(plan.variants()) * plan.repeats
         teller = Progress(total, progress) if progress is not None else None
         if teller is not None:
@@ -95,7 +95,8 @@ def measure(
         return comparison
 
 
-def _as_plan(plan: Plan | Mapping[str, Any] | str | Path) -> Plan:
+def as_plan(plan: Plan | Mapping[str, Any] | str | Path) -> Plan:
+    """A plan from whatever names one: itself, a mapping, or the path of a YAML file."""
     if isinstance(plan, Plan):
         return plan
     if isinstance(plan, Mapping):
@@ -119,16 +120,24 @@ def _preflight(checks: tuple[Check, ...], progress: TextIO | None) -> None:
                 progress.write(f"{check.check}: {check.detail}; {check.remedy}\n")
 
 
-def _describe(plan: Plan, launcher: Launcher) -> Workload:
+def describe(
+    plan: Plan, launcher: Launcher, variants: tuple[Variant, ...], device: str
+) -> Workload:
+    """The workload as it is on this machine.
+
+    Raises:
+        PlanError: the model, data or task is not there.
+        MeasurementError: the device is not there, or preparing failed.
+    """
     with launcher.worker() as worker:
         try:
             workload: Workload = worker.ask(
                 "describe",
                 timeout=DESCRIBE_TIMEOUT_S,
                 task=plan.task,
-                variants=plan.variants(),
+                variants=variants,
                 seed=plan.seed,
-                device=plan.device,
+                device=device,
                 name=plan.workload_name,
             )
         except WorkerError as error:

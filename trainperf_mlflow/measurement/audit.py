@@ -30,7 +30,7 @@ class Audit(NamedTuple):
     peak_mem_mb: float | None
 
 
-class _Observer(TensorTracker):
+class Observer(TensorTracker):
     """Watches the operations of a step: tensors, matrix products by dtype, copies to the host."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def audit(task: Task, device: torch.device, compiled: bool) -> Audit:
     """
     # Compiled code first: hooks on modules would make it compile again, modes run it eagerly.
     compiled_peak, regions = compiled_step(task) if compiled else (None, None)
-    observer = _Observer()
+    observer = Observer()
     on_cpu = device.type == "cpu"
     hook = register_module_forward_pre_hook(observer.count_recompute)
     try:

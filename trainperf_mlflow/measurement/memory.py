@@ -75,15 +75,16 @@ def rss_peak_mb() -> float | None:
 
 
 class TensorTracker(TorchDispatchMode):
-    """Counts the bytes of all CPU tensor storages alive, and their peak.
+    """Counts the bytes of all tensor storages alive on one kind of device, and their peak.
 
     A storage counts from the first operation that makes or uses it until it is
     freed; views share one, in-place results are no new one. What exists before
     is told by ``track``. Buffers inside an operation are not seen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device_type: str = "cpu") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.device_type = device_type
         self._bytes: dict[int, int] = {}
         self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self.current = 0
@@ -91,7 +92,7 @@ class TensorTracker(TorchDispatchMode):
 
     def track(self, tensors: Iterable[torch.Tensor]) -> None:
         for tensor in tensors:
-            if tensor.device.type == "cpu":
+            if tensor.device.type == self.device_type:
                 self._see(tensor.untyped_storage())
         self.peak = max(self.peak, self.current)
 
@@ -113,8 +114,11 @@ class TensorTracker(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         self.track(tensors_in((args, kwargs)))
-        self.track(tensors_in(result))
+        self._made(tensors_in(result))
         return result
+
+    def _made(self, tensors: Iterable[torch.Tensor]) -> None:
+        self.track(tensors)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from trainperf_mlflow.attribution import PhaseMeasurement, Safety, TraceMeasurement
 from trainperf_mlflow.errors import TrainperfError
 from trainperf_mlflow.measurement.audit import audit
 from trainperf_mlflow.measurement.environment import environment
@@ -138,6 +139,35 @@ class Repeat:
             notes=tuple(notes),
         )
 
+    def safety(self, device: str, projected_mb: float | None) -> Safety:
+        """Before anything is built: does the projected peak fit into what is free?
+
+        On an accelerator this process is then held to its share of the memory.
+        """
+        from trainperf_mlflow.measurement.safety import limit_process_memory, memory_safety
+
+        found = memory_safety(torch.device(device), projected_mb)
+        limit_process_memory(torch.device(device))
+        return found
+
+    def phases(self, steps: int) -> PhaseMeasurement:
+        """Time and memory by phase, instead of blocks that are measured for a comparison."""
+        from trainperf_mlflow.measurement.phases import measure_phases
+
+        measured = measure_phases(self.task, steps, self.device, self.compiled)
+        self._refuse_divergence((measured.loss,))
+        self.task.close()
+        return measured
+
+    def profile(self, steps: int, top: int, path: str) -> TraceMeasurement:
+        """A trace of some steps in the file ``path``."""
+        from trainperf_mlflow.measurement.profiling import measure_trace
+
+        measured = measure_trace(self.task, steps, top, path, self.device, self.compiled)
+        self._refuse_divergence((measured.loss,))
+        self.task.close()
+        return measured
+
     def _refuse_divergence(self, losses: tuple[float | None, ...]) -> None:
         if diverged(losses):
             raise DivergedError(f"the loss became {next(x for x in losses if diverged((x,)))}")
@@ -148,7 +178,10 @@ def serve(connection: Connection) -> None:
     repeat = Repeat()
     requests: dict[str, Callable[..., Any]] = {
         name: getattr(repeat, name)
-        for name in ("describe", "preflight", "build", "warmup", "block", "finish")
+        for name in (
+            *("describe", "preflight", "safety"),
+            *("build", "warmup", "block", "finish", "phases", "profile"),
+        )
     }
     while True:
         try:

@@ -1,0 +1,161 @@
+"""What phases and traces of an existing study have in common: find it, check it, go through it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from trainperf_mlflow.api.measuring import describe
+from trainperf_mlflow.api.reading import find
+from trainperf_mlflow.attribution import Attempt
+from trainperf_mlflow.errors import EvidenceError, MeasurementError, StoreError, TrainperfError
+from trainperf_mlflow.measurement.conductor import AnyWorker
+from trainperf_mlflow.measurement.explaining import ExplainingJob, explain
+from trainperf_mlflow.measurement.launcher import Launcher
+from trainperf_mlflow.plan import Plan, make_plan
+from trainperf_mlflow.reporting.progress import Progress
+from trainperf_mlflow.results import Status, Study, VariantValues, Workload
+from trainperf_mlflow.signals import interruptible
+
+if TYPE_CHECKING:
+    from trainperf_mlflow.tracking.explaining import Kept
+    from trainperf_mlflow.tracking.store import Store
+
+Look = Callable[[AnyWorker, Any, float], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An existing study, ready to be looked at again."""
+
+    store: Store
+    study: Study
+    plan: Plan
+    variants: tuple[VariantValues, ...]  # as measured
+    launcher: Launcher
+    kept: Kept
+    progress: TextIO | None
+
+    @property
+    def variant_runs(self) -> dict[str, str | None]:
+        return {variant.name: variant.run_id for variant in self.variants}
+
+    def attempts(
+        self,
+        rounds: int,
+        look: Look,
+        detail: Callable[[Attempt], str],
+        prepare: Callable[[AnyWorker], Any] = lambda worker: None,
+    ) -> Iterator[Attempt]:
+        """Go through all variants, telling the progress and keeping each attempt on disk."""
+        job = ExplainingJob(
+            task=self.plan.task,
+            variants=self.study.variants,
+            workload=self.study.workload,
+            rounds=rounds,
+            warmup_steps=self.plan.warmup_steps,
+            seed=self.plan.seed,
+        )
+        with ExitStack() as stack:
+            teller = None
+            if self.progress is not None:
+                teller = stack.enter_context(
+                    Progress(rounds * len(self.study.variants), self.progress)
+                )
+
+            def announce(variant: str, index: int) -> None:
+                if teller is not None:
+                    teller.running(variant, index, rounds)
+
+            for attempt in explain(job, self.launcher.worker, look, announce, prepare):
+                self.kept.write(
+                    f"{file_name(attempt.variant)}-{attempt.index:04d}.json", attempt.to_json()
+                )
+                if teller is not None:
+                    said = detail(attempt) if attempt.status is Status.OK else attempt.error
+                    teller.advance(
+                        attempt.variant, attempt.index, rounds, attempt.status.value, said or ""
+                    )
+                yield attempt
+
+
+@contextmanager
+def opened(
+    study: str,
+    kind: str,
+    tracking_uri: str | None,
+    experiment: str | None,
+    progress: TextIO | None,
+) -> Iterator[Opened]:
+    """Find a study and check that what would run here is the workload that it measured.
+
+    Raises:
+        PlanError: there is no such study, or its plan can no longer be run.
+        EvidenceError: the study is closed, or the workload differs here.
+        MeasurementError: its device is not on this machine.
+        StoreError: the store cannot be read.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(interruptible())
+        # The server imports torch while this process imports mlflow.
+        launcher = stack.enter_context(Launcher())
+        from trainperf_mlflow.tracking.explaining import Kept, load_open_study
+
+        store, study_id = find(study, tracking_uri, experiment)
+        found, variants = load_open_study(store, study_id)
+        plan = make_plan(found.plan, where=f"the plan of study {study_id}")
+        here = describe(plan, launcher, found.variants, found.workload.device)
+        _refuse_another_workload(found.workload, here, study_id)
+        kept = Kept(study_id, kind)
+        try:
+            yield Opened(store, found, plan, variants, launcher, kept, progress)
+        except TrainperfError as error:
+            # What MLflow has not taken stays on disk.
+            if not isinstance(error, StoreError):
+                kept.remove()
+            raise
+        kept.remove()
+
+
+def refuse_nothing_measured(attempts: list[Attempt], what: str) -> None:
+    """Raise a MeasurementError where no attempt succeeded, with each variant's reason."""
+    if any(attempt.status is Status.OK for attempt in attempts):
+        return
+    reasons = dict.fromkeys(f"{a.variant}: {a.status.value}, {a.error}" for a in attempts)
+    raise MeasurementError(f"{what} could be measured of no variant: {'; '.join(reasons)}")
+
+
+def file_name(variant: str) -> str:
+    """A variant's name as a file name that no other variant has.
+
+    >>> file_name("a/b")
+    'a_b-c14cddc0'
+    """
+    slug = re.sub(r"[^A-Za-z0-9_-]+", "_", variant)[:40]
+    return f"{slug}-{hashlib.sha256(variant.encode()).hexdigest()[:8]}"
+
+
+def trace_path(kept: Path, variant: str) -> Path:
+    folder = kept / file_name(variant)
+    folder.mkdir(exist_ok=True)
+    return folder / "trace.json.gz"
+
+
+def _refuse_another_workload(measured: Workload, here: Workload, study_id: str) -> None:
+    if here.digest == measured.digest:
+        return
+    keys = sorted({*measured.identity, *here.identity})
+    different = [k for k in keys if measured.identity.get(k) != here.identity.get(k)]
+    shown = "; ".join(
+        f"{key} was {str(measured.identity.get(key))[:120]}, is {str(here.identity.get(key))[:120]}"
+        for key in different
+    )
+    raise EvidenceError(
+        f"what would run here is not what study {study_id} measured ({shown}); run this on the "
+        "same machine with the same model and data, or measure a new study"
+    )

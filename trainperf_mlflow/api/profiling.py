@@ -1,0 +1,104 @@
+"""Paired torch.profiler traces of an existing study's variants."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+from trainperf_mlflow.analysis.explanation import profile_summary, trace_evidence_report
+from trainperf_mlflow.api.explaining import (
+    Opened,
+    opened,
+    refuse_nothing_measured,
+    trace_path,
+)
+from trainperf_mlflow.attribution import Attempt
+from trainperf_mlflow.errors import Interrupted, PlanError
+from trainperf_mlflow.measurement.conductor import AnyWorker
+from trainperf_mlflow.results import Variant
+
+DEFAULT_STEPS, MAX_STEPS = 3, 100
+DEFAULT_TOP, MAX_TOP = 15, 500
+
+
+def profile(
+    study: str,
+    *,
+    top: int = DEFAULT_TOP,
+    steps: int = DEFAULT_STEPS,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    progress: TextIO | None = None,
+) -> dict[str, Any]:
+    """Trace some steps of each variant of a study, and attach the traces to its runs.
+
+    Args:
+        study: a run id, a unique prefix of one, or a study's name (the newest of it).
+        top: operators to list, by own time on the host and on the device.
+        steps: steps in each trace; fewer where they would exceed the size budget.
+
+    Returns:
+        The report ``profiling-trace-evidence/v1``, which is also on the study's run.
+
+    Raises:
+        PlanError: there is no such study, or ``top`` or ``steps`` is out of range.
+        EvidenceError: the study is closed, or its workload is another one here.
+        MeasurementError: no variant could be traced.
+        StoreError: the store cannot be read or written.
+        Interrupted: a signal ended it; what was traced until then is in MLflow.
+    """
+    for name, value, most in (("top", top, MAX_TOP), ("steps", steps, MAX_STEPS)):
+        if not 1 <= value <= most:
+            raise PlanError(f"{name} = {value}: give a whole number from 1 to {most}")
+    with opened(study, "profile", tracking_uri, experiment, progress) as found:
+
+        def look(worker: AnyWorker, variant: Variant, timeout: float) -> dict[str, Any]:
+            path = str(trace_path(found.kept.path, variant.name))
+            return {"trace": worker.ask("profile", timeout, steps=steps, top=top, path=path)}
+
+        attempts: list[Attempt] = []
+        try:
+            for attempt in found.attempts(1, look, _detail):
+                attempts.append(attempt)  # noqa: PERF402 - kept when the loop is interrupted
+        except Interrupted as interruption:
+            _record(found, attempts, steps)
+            raise Interrupted(
+                interruption.signum,
+                f"interrupted; {len(attempts)} traces are kept with study {found.study.study_id}",
+            ) from None
+        report = _record(found, attempts, steps)
+        refuse_nothing_measured(attempts, "a trace")
+        return report
+
+
+def _record(found: Opened, attempts: list[Attempt], steps: int) -> dict[str, Any]:
+    """Send each variant's trace to its run, and the report to the study's."""
+    from trainperf_mlflow.tracking.explaining import PROFILE_FILE, TRACE_EVIDENCE_FILE, send
+
+    names = [variant.name for variant in found.study.variants]
+    attempts = sorted(attempts, key=lambda attempt: names.index(attempt.variant))
+    for attempt in attempts:
+        run_id = found.variant_runs[attempt.variant]
+        if run_id is not None:
+            summary = profile_summary(found.study.study_id, attempt)
+            path = None
+            if attempt.trace is not None:
+                path = trace_path(found.kept.path, attempt.variant)
+            send(found.store, run_id, found.kept, {PROFILE_FILE: summary}, trace=path)
+    report = trace_evidence_report(
+        found.study,
+        attempts,
+        found.variant_runs,
+        warmup=found.plan.warmup_steps,
+        iters=steps,
+    )
+    if attempts:
+        send(found.store, found.study.study_id, found.kept, {TRACE_EVIDENCE_FILE: report})
+    return report
+
+
+def _detail(attempt: Attempt) -> str:
+    assert attempt.trace is not None
+    return (
+        f"{attempt.trace.active_steps} steps traced, {attempt.trace.slowdown:.2f} times as slow "
+        "as without the profiler"
+    )

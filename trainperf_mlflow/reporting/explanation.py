@@ -1,0 +1,105 @@
+"""Phases and traces on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainperf_mlflow.attribution import CATEGORIES, PHASES
+from trainperf_mlflow.reporting.text import clipped, number, plain
+
+_NAME_CHARS = 24
+_OPERATOR_CHARS = 50
+_ERROR_CHARS = 300
+NOT_FOR_ADOPTION = "These numbers explain; they never decide (marks and profiler slow a step down)."
+
+
+def phases_text(report: Mapping[str, Any]) -> str:
+    """The report ``training-phase-memory/v1`` as tables: time, memory by category, savings."""
+    measured = [item for item in report["candidates"] if item["phase_metrics"]]
+    lines = ["time per phase, ms (mean over the repeats)"]
+    rows = [["variant", *PHASES, "step"]]
+    for item in measured:
+        times = {phase: found["time_ms"] for phase, found in item["phase_metrics"].items()}
+        cells = [number(times.get(phase), 2) for phase in PHASES]
+        rows.append([_name(item["name"]), *cells, number(item["step_time_ms"], 2)])
+    lines += _table(rows)
+    with_memory = [item for item in measured if "global_peak_phase" in item]
+    if with_memory:
+        lines += ["", "peak memory per phase, MiB"]
+        rows = [["variant", *PHASES, "highest in"]]
+        for item in with_memory:
+            peaks = {p: f.get("peak_allocated_mb") for p, f in item["phase_metrics"].items()}
+            cells = [number(peaks.get(phase), 1) for phase in PHASES]
+            rows.append([_name(item["name"]), *cells, item["global_peak_phase"]])
+        lines += _table(rows)
+        lines += ["", "at the highest peak, MiB"]
+        lines += _table(list(_compositions(with_memory)))
+    savings = report["summary"].get("allocated_memory_saving_mb_by_candidate", {})
+    for name, saved in savings.items():
+        parts = ", ".join(f"{phase} {number(value, 1)}" for phase, value in saved.items())
+        lines += ["", f"{_name(name)} saves of the peak, MiB: {parts or 'not comparable'}"]
+    return "\n".join([*lines, *_failures(report), "", NOT_FOR_ADOPTION])
+
+
+def profile_text(report: Mapping[str, Any]) -> str:
+    """The report ``profiling-trace-evidence/v1``: per variant its trace and its operators."""
+    lines: list[str] = []
+    files = report["profile"]["trace_files_by_strategy"]
+    for item in report["candidates"]:
+        if "top_operators" not in item:
+            continue
+        slowdown = item["step_time_ms"] / item["plain_step_time_ms"]
+        lines += [
+            f"{_name(item['name'])}: {number(item['step_time_ms'], 2)} ms a step with the "
+            f"profiler, {number(item['plain_step_time_ms'], 2)} without ({slowdown:.2f} x)",
+            f"  trace: {files[item['name']][0]}",
+        ]
+        on_device = any(o["self_device_ms"] is not None for o in item["top_operators"])
+        rows = [["operator", "calls", "own ms, host", *(["own ms, device"] if on_device else [])]]
+        for found in item["top_operators"]:
+            row = [
+                clipped(plain(found["name"]), _OPERATOR_CHARS),
+                str(found["calls"]),
+                number(found["self_cpu_ms"], 3),
+            ]
+            rows.append([*row, *([number(found["self_device_ms"], 3)] if on_device else [])])
+        lines += [*_table(rows), ""]
+    return "\n".join([*lines, *_failures(report), NOT_FOR_ADOPTION])
+
+
+def _compositions(items: list[Any]) -> Iterator[list[str]]:
+    found = {
+        item["name"]: item["phase_metrics"][item["global_peak_phase"]].get("memory_mb", {})
+        for item in items
+    }
+    shown = [c for c in CATEGORIES if any(c in memory for memory in found.values())]
+    yield ["variant", *(category.replace("_", " ") for category in shown)]
+    for name, memory in found.items():
+        yield [_name(name), *(number(memory.get(category), 1) for category in shown)]
+
+
+def _failures(report: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{_name(item['name'])}: {item['status']}, "
+        f"{clipped(plain(item.get('error') or ''), _ERROR_CHARS)}"
+        for item in report["candidates"]
+        if item["status"] != "ok"
+    ]
+
+
+def _name(name: str) -> str:
+    return clipped(plain(name), _NAME_CHARS)
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    """Columns as wide as their widest cell; the first to the left, numbers to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
