@@ -203,7 +203,7 @@ def test_both_readmes_have_the_same_headings_tables_and_pictures() -> None:
     assert shape(README) == shape(CHINESE_README)
 
 
-@pytest.mark.parametrize("command", ["measure", "compare", "decisions", "recover", "doctor"])
+@pytest.mark.parametrize("command", sorted(cli.commands))
 def test_the_guide_documents_each_option_of(command: str) -> None:
     text = GUIDE.read_text("utf-8")
     assert f"`trainperf {command}" in text
@@ -213,7 +213,7 @@ def test_the_guide_documents_each_option_of(command: str) -> None:
 
 
 def test_the_guide_shows_no_option_that_does_not_exist() -> None:
-    known = {"--help"}.union(*(trainperf_options(c) for c in ("measure", "decisions", "doctor")))
+    known = {"--help"}.union(*map(trainperf_options, cli.commands))
     shown = set(re.findall(r"`(--[a-z-]+)", GUIDE.read_text("utf-8")))
     assert shown - known - {"--env-manager"} == set()
 

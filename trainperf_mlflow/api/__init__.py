@@ -1,5 +1,6 @@
 """The use cases, one file each: the only place where the rooms meet."""
 
+from trainperf_mlflow.api.estimating import estimate
 from trainperf_mlflow.api.examining import doctor
 from trainperf_mlflow.api.measuring import measure
 from trainperf_mlflow.api.reading import compare, decisions, load_comparison, runs, study_links
@@ -9,6 +10,7 @@ __all__ = [
     "compare",
     "decisions",
     "doctor",
+    "estimate",
     "load_comparison",
     "measure",
     "recover",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,15 @@ NUMBERS = ("repeats", "blocks", "warmup", "iters", "seed")
 
 
 def plan_from_flags(
-    plan_file: str | None, flags: Mapping[str, Any], default_candidates: str | None = None
+    plan_file: str | None,
+    flags: Mapping[str, Any],
+    default_candidates: str | None = None,
+    *,
+    baseline_alone: bool = False,
 ) -> Plan:
     """Lay the flags over the plan file, where there is one; an empty flag is unset.
+
+    ``baseline_alone``: where no candidate is named, the baseline alone is meant (a probe).
 
     Raises:
         PlanError: a value cannot be read, the plan is invalid, or nothing is to be compared.
@@ -52,12 +59,29 @@ def plan_from_flags(
         data["candidates"] = candidates
     elif not data.get("candidates") and not data.get("probe"):
         data["candidates"] = list(_split((default_candidates or "",)))
-        if not data["candidates"]:
+        if not data["candidates"] and baseline_alone:
+            data["probe"] = True
+        elif not data["candidates"]:
             raise PlanError(
                 "nothing to compare: name a change with --candidate (e.g. --candidate bf16), "
                 "or measure the baseline alone with --probe"
             )
     return make_plan(data, where="measure" if not plan_file else f"plan {plan_file!r}")
+
+
+def memory_mb(name: str, text: str | None) -> float | None:
+    """A memory in MiB; None where the flag is unset.
+
+    Raises:
+        PlanError: it is no positive number.
+    """
+    if not text:
+        return None
+    with suppress(ValueError):
+        value = float(text)
+        if 0 < value < float("inf"):
+            return value
+    raise PlanError(f"--{name}: {text!r} is no memory; give a positive number of MiB, e.g. 12227")
 
 
 def _split(texts: Iterable[str]) -> Iterable[str]:

@@ -42,16 +42,81 @@ def one_line(text: str) -> str:
     )
 
 
+format_option = click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: one object on stdout, for machines.",
+)
+
+_PLAN_OPTIONS = (
+    click.option("--study", metavar="NAME", help="Name of the study."),
+    click.option(
+        "--plan", metavar="FILE.yaml", help="The plan as a file; other flags override it."
+    ),
+    click.option(
+        "--task", metavar="MODULE:FACTORY", help="Your own task instead of the causal LM."
+    ),
+    click.option(
+        "--workload", metavar="quick|smoke|pressure|pressure_1024", help="Preset of sizes."
+    ),
+    click.option(
+        "--model", metavar="M", help="tiny, qwen25_small, deepseek_r1_small, hub id, folder."
+    ),
+    click.option("--model-source", metavar="auto|huggingface|modelscope|local|config"),
+    click.option(
+        "--set", "settings", multiple=True, metavar="K=V", help="A setting of all variants."
+    ),
+    click.option("--baseline", metavar="K=V,...", help="Settings that candidates start from."),
+    click.option(
+        "--candidate",
+        multiple=True,
+        metavar="NAME|NAME:K=V,...",
+        help="A change: bf16, fp16, amp, tf32, fused, checkpoint, offload, hybrid, compile, "
+        "or settings of your own. Repeat it, or separate by ';'.",
+    ),
+    click.option(
+        "--probe",
+        is_flag=False,
+        flag_value="true",
+        metavar="",
+        help="Only measure, compare with nothing.",
+    ),
+    click.option("--repeats", metavar="N", help="Fresh processes per variant.  [default: 3]"),
+    click.option("--blocks", metavar="N|auto", help="Measured blocks per repeat.  [default: 1]"),
+    click.option(
+        "--warmup", metavar="N|auto", help="Steps before measuring.  [default: the preset's]"
+    ),
+    click.option("--iters", metavar="N|auto", help="Steps per block.  [default: the preset's]"),
+    click.option("--max-time", metavar="T", help="Start no further round after 90s, 15m, 2h."),
+    click.option("--seed", metavar="N", help="Of initialisation, data and order.  [default: 42]"),
+    click.option("--device", metavar="auto|cpu|cuda|...", help="[default: auto]"),
+    click.option("--isolation", metavar="auto|process|resident", help="[default: auto]"),
+    click.option(
+        "--goal",
+        metavar="METRIC",
+        help="What the change is for: step_time, samples_per_s, tokens_per_s, peak_mem, "
+        "peak_reserved, host_peak_rss, eval_loss. Decides by the policy goal.",
+    ),
+    click.option("--hypothesis", metavar="data|forward|backward|optimizer|memory"),
+    click.option("--policy", metavar="training|goal", help="Rule set.  [default: by the goal]"),
+    click.option("--threshold", "thresholds", multiple=True, metavar="K=V", help="Of the policy."),
+    click.option("--label", metavar="L", help="A word of your own, kept with the study."),
+)
+
+
+def plan_options(command: F) -> F:
+    """The options that say what a plan says; see ``cli.flags.plan_from_flags``."""
+    for option in reversed(_PLAN_OPTIONS):
+        command = option(command)
+    return command
+
+
 def store_options(command: F) -> F:
     """The options that every command has."""
     for option in (
-        click.option(
-            "--format",
-            "output",
-            type=click.Choice(["text", "json"]),
-            default="text",
-            help="json: one object on stdout, for machines.",
-        ),
+        format_option,
         click.option(
             "--experiment", metavar="NAME", help="MLflow experiment.  [default: trainperf]"
         ),

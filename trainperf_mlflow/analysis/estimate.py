@@ -1,0 +1,112 @@
+"""A prediction of memory and FLOPs as records, and what it means in words."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainperf_mlflow.results import Record, Role
+
+# Left free beside the predicted peak: the device's context and the allocator's fragments.
+MARGIN_MB = 512.0
+OPTIMIZER, EVALUATION = "optimizer", "evaluation"
+PARAMETERS, ACTIVATIONS, TEMPORARIES = "parameters", "activations", "temporaries"
+# Temporaries of the optimizer that are worth a word, as a share of the parameters.
+LARGE_TEMPORARIES = 0.25
+
+
+class PhaseEstimate(Record):
+    """One phase of a step: its peak, and what made it up at that moment (MiB; they add up)."""
+
+    peak_mem_mb: float
+    categories: dict[str, float]
+    flops: float
+
+
+class VariantEstimate(Record):
+    """One variant's step; ``peak_mem_mb`` is that of training, evaluation is a phase apart."""
+
+    variant: str
+    role: Role
+    status: Literal["ok", "unsupported"]
+    reason: str | None = None  # why nothing can be said
+    peak_mem_mb: float | None = None
+    peak_phase: str | None = None
+    phases: dict[str, PhaseEstimate] = Field(default_factory=dict)
+    flops_per_step: float | None = None
+    fits: bool | None = None  # in the memory that was asked about; None where none was
+    why: str | None = None
+    not_modelled: tuple[str, ...] = ()
+
+
+class Estimate(Record):
+    """The variants of a plan on one kind of device."""
+
+    schema_version: Literal["trainperf-estimate/v1"] = "trainperf-estimate/v1"
+    workload: str
+    device: str
+    device_memory_mb: float | None = None
+    margin_mb: float = MARGIN_MB
+    variants: tuple[VariantEstimate, ...]
+
+
+def training_peak(phases: dict[str, PhaseEstimate]) -> tuple[str, float]:
+    """The phase of the training step that holds its peak, and the peak in MiB.
+
+    >>> phases = {name: PhaseEstimate(peak_mem_mb=peak, categories={}, flops=0)
+    ...           for name, peak in (("forward", 5), ("backward", 9), ("evaluation", 12))}
+    >>> training_peak(phases)
+    ('backward', 9.0)
+    """
+    name = max((name for name in phases if name != EVALUATION), key=lambda n: phases[n].peak_mem_mb)
+    return name, phases[name].peak_mem_mb
+
+
+def fits(phases: dict[str, PhaseEstimate], memory_mb: float) -> bool:
+    """Whether every phase, evaluation too, leaves the margin free."""
+    return max(phase.peak_mem_mb for phase in phases.values()) + MARGIN_MB <= memory_mb
+
+
+def explain_peak(phases: dict[str, PhaseEstimate]) -> str:
+    """What holds the peak, what cannot lower it, and what would."""
+    name, peak = training_peak(phases)
+    at_peak = phases[name].categories
+    text = _optimizer_peak(phases) if name == OPTIMIZER else _activation_peak(phases, name, at_peak)
+    evaluation = phases.get(EVALUATION)
+    if evaluation is not None and evaluation.peak_mem_mb > peak:
+        text += (
+            f"; the evaluation pass needs more than any training step "
+            f"({evaluation.peak_mem_mb:.0f} MiB)"
+        )
+    return text
+
+
+def _optimizer_peak(phases: dict[str, PhaseEstimate]) -> str:
+    phase = phases[OPTIMIZER]
+    parameters, temporaries = phase.categories[PARAMETERS], phase.categories[TEMPORARIES]
+    text = (
+        f"the optimizer step holds the peak ({phase.peak_mem_mb:.0f} MiB, "
+        f"{phase.peak_mem_mb / parameters:.1f} x parameters), "
+        "so activation techniques cannot lower it"
+    )
+    if temporaries > LARGE_TEMPORARIES * parameters:
+        others = (p.peak_mem_mb for n, p in phases.items() if n not in (OPTIMIZER, EVALUATION))
+        lower = max(*others, phase.peak_mem_mb - temporaries)
+        text += f"; a fused optimizer, without its temporaries, would lower it to about {lower:.0f}"
+    return text
+
+
+def _activation_peak(phases: dict[str, PhaseEstimate], name: str, at_peak: dict[str, float]) -> str:
+    peak = phases[name].peak_mem_mb
+    text = (
+        f"{name} holds the peak ({peak:.0f} MiB, of which {at_peak[ACTIVATIONS]:.0f} activations "
+        f"and {at_peak[TEMPORARIES]:.0f} temporaries)"
+    )
+    optimizer = phases.get(OPTIMIZER)
+    if optimizer is not None:
+        text += (
+            f"; the optimizer step needs {optimizer.peak_mem_mb:.0f}, "
+            f"so activation techniques can save at most {peak - optimizer.peak_mem_mb:.0f}"
+        )
+    return text

@@ -1,0 +1,46 @@
+"""Predict peak memory and FLOPs of a plan's variants, without the accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainperf_mlflow.analysis.estimate import Estimate
+from trainperf_mlflow.api.measuring import as_plan
+from trainperf_mlflow.plan import Plan
+
+
+def estimate(
+    plan: Plan | Mapping[str, Any] | str | Path, *, device_memory_mb: float | None = None
+) -> Estimate:
+    """Predict peak memory per phase and FLOPs per step, without allocating a weight.
+
+    Args:
+        plan: a ``Plan``, a mapping with its keys, or the path of a YAML file. Its device is
+            the one that the prediction is for; ``auto`` is CUDA.
+        device_memory_mb: MiB that a variant must fit into, if that is asked.
+
+    Raises:
+        PlanError: the plan is invalid, or names a device, a model or a task that is not known.
+
+    >>> import trainperf_mlflow as tp
+    >>> found = tp.estimate({"candidates": ["checkpoint"]})
+    >>> baseline, checkpoint = found.variants
+    >>> checkpoint.phases["forward"].peak_mem_mb < baseline.phases["forward"].peak_mem_mb
+    True
+    """
+    plan = as_plan(plan)
+    from trainperf_mlflow.measurement.estimate.predict import estimate_variant
+    from trainperf_mlflow.measurement.estimate.target import target_for
+
+    target = target_for(plan.device)
+    return Estimate(
+        workload=plan.workload_name,
+        device=target.kind,
+        device_memory_mb=device_memory_mb,
+        variants=tuple(
+            estimate_variant(plan.task, variant, target, device_memory_mb)
+            for variant in plan.variants()
+        ),
+    )

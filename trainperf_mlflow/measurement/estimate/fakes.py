@@ -1,0 +1,132 @@
+"""Tasks without storage: the true modules, optimizers and steps on fake tensors.
+
+Fake tensors say that they are on the CPU: those that say CUDA need a build of
+torch with CUDA. What a task would do otherwise than on the device is corrected
+here, one rule a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from transformers import masking_utils
+
+from trainperf_mlflow.measurement.estimate.attention import cuda_attention
+from trainperf_mlflow.measurement.estimate.ledger import Ledger
+from trainperf_mlflow.measurement.estimate.target import Target
+from trainperf_mlflow.workloads import data
+from trainperf_mlflow.workloads.causal_lm import CausalLM, check_sizes
+from trainperf_mlflow.workloads.config import CausalLMConfig
+from trainperf_mlflow.workloads.models import meta_model, resolve_model
+
+CPU = torch.device("cpu")
+
+
+@contextmanager
+def as_on(target: Target, ledger: Ledger) -> Iterator[None]:
+    """Fake tensors, and libraries that take the paths that they would take on the target."""
+    with ExitStack() as stack:
+        stack.enter_context(_no_mask_for_whole_sequences())
+        stack.enter_context(_no_overflow())
+        if target.accelerator:
+            stack.enter_context(_foreach_optimizers())
+            stack.enter_context(_offload_to(ledger))
+            stack.enter_context(cuda_attention())
+        stack.enter_context(FakeTensorMode())
+        yield
+
+
+def _no_mask_for_whole_sequences() -> AbstractContextManager[Any]:
+    # Fake tensors count as traced, and under tracing transformers always builds the mask, which
+    # would keep attention from its fast kernels. Our rows are one sequence each.
+    return patch.object(masking_utils, "find_packed_sequence_indices", lambda position_ids: None)
+
+
+def _no_overflow() -> AbstractContextManager[Any]:
+    # Whether gradients overflow is not known without their values: every step is taken.
+    def step(self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        return optimizer.step(*args, **kwargs)
+
+    return patch.object(torch.amp.GradScaler, "_maybe_opt_step", step)
+
+
+@contextmanager
+def _foreach_optimizers() -> Iterator[None]:
+    # On CUDA optimizers update all parameters at once, with temporaries as large as all of them.
+    types = [Tensor, nn.Parameter, FakeTensor]
+    with (
+        patch("torch.optim.optimizer._get_foreach_kernels_supported_devices", lambda: ["cpu"]),
+        patch("torch.optim.optimizer._foreach_supported_types", types),
+    ):
+        yield
+
+
+def _offload_to(ledger: Ledger) -> AbstractContextManager[Any]:
+    # Both sides are fakes on the CPU, so that a copy to the host must be told from one back.
+    def pack(tensor: Tensor) -> Tensor:
+        ledger.on_host = True
+        try:
+            return tensor.clone()
+        finally:
+            ledger.on_host = False
+
+    def save_on_cpu(*args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
+        return torch.autograd.graph.saved_tensors_hooks(pack, torch.clone)
+
+    return patch.object(torch.autograd.graph, "save_on_cpu", save_on_cpu)
+
+
+def fake_causal_lm(config: CausalLMConfig) -> CausalLM:
+    """The built-in task of a configuration; call it within ``as_on``.
+
+    The architecture is all that is read of a model: weights are never looked for.
+
+    Raises:
+        PlanError: the model is unknown here, or the sequences are too long for it.
+    """
+    resolved = resolve_model(config.model, "config")
+    check_sizes(config, resolved)
+    with torch._C._DisableTorchDispatch():
+        model = meta_model(resolved.config, config.attention)
+    _materialise(model)
+    model.config.use_cache = False
+    # Evaluation runs in micro-batches, and the second one is like the first.
+    rows = data.RANDOM_VALIDATION_ROWS if config.data == data.RANDOM else data.TEXT_VALIDATION_ROWS
+    return CausalLM(
+        config,
+        resolved,
+        model.train(),
+        data.FixedBatch(_tokens(config.batch_size, config.seq_len)),
+        _tokens(min(rows, config.batch_size), config.seq_len),
+        CPU,
+    )
+
+
+def _tokens(rows: int, length: int) -> Tensor:
+    return torch.empty(rows, length, dtype=torch.int64, device=CPU)
+
+
+def _materialise(model: nn.Module) -> None:
+    """Give a model on meta fake tensors on the CPU, tied ones still tied."""
+    made: dict[int, Any] = {}
+
+    def fake(old: Tensor) -> Tensor:
+        if id(old) not in made:
+            new = torch.empty(old.shape, dtype=old.dtype, device=CPU)
+            made[id(old)] = (
+                nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+            )
+        tensor: Tensor = made[id(old)]
+        return tensor
+
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, old in tensors.items():
+                if old is not None:
+                    tensors[name] = fake(old)  # type: ignore[assignment]

@@ -1,0 +1,180 @@
+"""Run a variant's steps on fake tensors and read the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trainperf_mlflow.analysis.estimate import (
+    PhaseEstimate,
+    VariantEstimate,
+    explain_peak,
+    fits,
+    training_peak,
+)
+from trainperf_mlflow.errors import TrainperfError
+from trainperf_mlflow.measurement.estimate.fakes import CPU, as_on, fake_causal_lm
+from trainperf_mlflow.measurement.estimate.ledger import (
+    BACKWARD,
+    EVALUATION,
+    FORWARD,
+    GRADIENTS,
+    OPTIMIZER,
+    PARAMETERS,
+    Ledger,
+)
+from trainperf_mlflow.measurement.estimate.target import Target
+from trainperf_mlflow.measurement.memory import MIB
+from trainperf_mlflow.results import Setting, Variant
+from trainperf_mlflow.workloads.causal_lm import parse_config
+from trainperf_mlflow.workloads.config import CausalLMConfig
+from trainperf_mlflow.workloads.support import check_compile_mode
+from trainperf_mlflow.workloads.task import CallableTask, Task, build_task, is_custom
+
+PHASES = (FORWARD, BACKWARD, OPTIMIZER, EVALUATION)
+# The first step makes the optimizer's state; the second is like all that follow.
+STEPS = 2
+# Later micro-steps repeat the second one.
+MICROSTEPS = 2
+
+
+class _UnsupportedError(Exception):
+    """What cannot be modelled, with the reason."""
+
+
+def estimate_variant(
+    task: str, variant: Variant, target: Target, device_memory_mb: float | None = None
+) -> VariantEstimate:
+    """Predict one variant's step; what cannot be modelled is ``unsupported``, with the reason.
+
+    Raises:
+        PlanError: the task, its model or a setting cannot be had on any device.
+    """
+    try:
+        phases = (
+            _custom_phases(task, variant.config, target)
+            if is_custom(task)
+            else causal_lm_phases(parse_config(task, variant.config), target)
+        )
+    except _UnsupportedError as error:
+        return VariantEstimate(
+            variant=variant.name, role=variant.role, status="unsupported", reason=str(error)
+        )
+    name, peak = training_peak(phases)
+    return VariantEstimate(
+        variant=variant.name,
+        role=variant.role,
+        status="ok",
+        peak_mem_mb=peak,
+        peak_phase=name,
+        phases=phases,
+        flops_per_step=sum(phases[name].flops for name in phases if name != EVALUATION),
+        fits=None if device_memory_mb is None else fits(phases, device_memory_mb),
+        why=explain_peak(phases),
+        not_modelled=target.not_modelled,
+    )
+
+
+def causal_lm_phases(config: CausalLMConfig, target: Target) -> dict[str, PhaseEstimate]:
+    """The phases of the built-in task's step.
+
+    Raises:
+        PlanError: the model is unknown here, or the sequences are too long for it.
+    """
+    check_compile_mode(config.compile)
+    if config.compile != "off":
+        raise _UnsupportedError(
+            "the compiler plans a compiled model's memory itself; estimate it with compile=off, "
+            "or measure it on the device"
+        )
+    if config.offload and not target.accelerator:
+        raise _UnsupportedError("offload moves saved tensors to the host, which the CPU is itself")
+    ledger = _ledger(target, fused=config.fused)
+    try:
+        with as_on(target, ledger):
+            return _phases(lambda: fake_causal_lm(config), ledger)
+    except RuntimeError as error:  # also those of fake tensors whose values would be needed
+        raise _UnsupportedError(_reason(error)) from error
+
+
+def _custom_phases(
+    task: str, config: Mapping[str, Setting], target: Target
+) -> dict[str, PhaseEstimate]:
+    ledger = _ledger(target)
+    try:
+        with as_on(target, ledger):
+            phases = _phases(lambda: build_task(task, config, 0, CPU, 0), ledger)
+    except (TrainperfError, _UnsupportedError):
+        raise
+    except Exception as error:  # whatever a task does that cannot be done without values
+        raise _UnsupportedError(_reason(error)) from error
+    if ledger.autocast_seen and target.accelerator:
+        raise _UnsupportedError(
+            "the task uses autocast, which chooses dtypes by other lists on the CPU than on "
+            f"{target.kind}; estimate it without, or measure it on the device"
+        )
+    return phases
+
+
+def _ledger(target: Target, *, fused: bool = False) -> Ledger:
+    return Ledger(
+        target.allocator(),
+        workspace=target.workspace,
+        host_scalars=target.accelerator and not fused,
+    )
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return (
+        "the step cannot be followed without the tensors' values "
+        f"({type(error).__name__}: {lines[0][:200]}); measure it on the device"
+    )
+
+
+def _phases(build: Callable[[], Task], ledger: Ledger) -> dict[str, PhaseEstimate]:
+    task = build()
+    if isinstance(task, CallableTask):
+        raise _UnsupportedError(
+            "a plain callable has no phases; return a trainperf_mlflow.Task from the factory"
+        )
+    _register(task, ledger)
+    with ledger:
+        for step in range(STEPS):
+            _run_step(task, ledger, step)
+        ledger.begin(EVALUATION, step)
+        evaluated = task.evaluate() is not None
+    repeated = task.microsteps / min(task.microsteps, MICROSTEPS)
+    names = PHASES if evaluated else PHASES[:-1]
+    return {
+        name: PhaseEstimate(
+            peak_mem_mb=ledger.peak_bytes(name, step) / MIB,
+            categories={key: size / MIB for key, size in ledger.at_peak(name, step).items()},
+            flops=ledger.flops[name, step] * (repeated if name in (FORWARD, BACKWARD) else 1),
+        )
+        for name in names
+    }
+
+
+def _register(task: Task, ledger: Ledger) -> None:
+    def mark_gradient(parameter: object) -> None:
+        ledger.mark([getattr(parameter, "grad", None)], GRADIENTS)
+
+    for module in task.modules():
+        ledger.mark(module.parameters(), PARAMETERS)
+        ledger.mark(module.buffers(), PARAMETERS)
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(mark_gradient)
+    ledger.track(task.state_tensors())
+
+
+def _run_step(task: Task, ledger: Ledger, step: int) -> None:
+    # As workloads.task.run_step, with the phases told apart.
+    task.zero_grad()
+    for _ in range(min(task.microsteps, MICROSTEPS)):
+        ledger.begin(FORWARD, step)
+        loss = task.forward(task.next_batch())
+        ledger.begin(BACKWARD, step)
+        task.backward(loss)
+    ledger.begin(OPTIMIZER, step)
+    task.optimizer_step()

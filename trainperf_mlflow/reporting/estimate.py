@@ -1,0 +1,79 @@
+"""A prediction on the terminal."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from trainperf_mlflow.analysis.estimate import Estimate, VariantEstimate
+from trainperf_mlflow.reporting.text import clipped, number, plain
+
+MIN_WIDTH = 80
+_NAME_CHARS, _LINE_CHARS = 60, 600
+_TERA = 1e12
+
+
+def estimate_text(estimate: Estimate, *, width: int | None = None) -> str:
+    """Table, one sentence a variant that says why, and what is not modelled."""
+    buffer = io.StringIO()
+    columns = width or max(shutil.get_terminal_size((100, 24)).columns, MIN_WIDTH)
+    console = Console(file=buffer, width=columns, color_system=None, legacy_windows=False)
+    for part in _parts(estimate):
+        console.print(part)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().split("\n"))
+
+
+def _parts(estimate: Estimate) -> Iterator[RenderableType]:
+    yield Text(f"{clipped(plain(estimate.workload), _NAME_CHARS)} on {estimate.device}, predicted")
+    yield Text("")
+    yield _table(estimate)
+    for variant in estimate.variants:
+        text = (
+            f"{_name(variant)}: {clipped(plain(variant.why or variant.reason or ''), _LINE_CHARS)}"
+        )
+        yield Padding(Text(text), (0, 0, 0, 2))
+    yield Text("")
+    if estimate.device_memory_mb is not None:
+        yield Text(
+            f"fits: every phase and {estimate.margin_mb:.0f} MiB for context and fragments within "
+            f"{estimate.device_memory_mb:.0f} MiB"
+        )
+    missing = dict.fromkeys(item for v in estimate.variants for item in v.not_modelled)
+    if missing:
+        yield Text(f"not modelled: {'; '.join(missing)}")
+
+
+def _table(estimate: Estimate) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
+    table.add_column("peak in MiB", overflow="fold", min_width=6)
+    phases = list(dict.fromkeys(name for v in estimate.variants for name in v.phases))
+    for title in ("training", *phases, "TFLOP/step"):
+        table.add_column(title, justify="right", no_wrap=True)
+    asked = estimate.device_memory_mb is not None
+    if asked:
+        table.add_column("fits")
+    for variant in estimate.variants:
+        if variant.status != "ok":
+            table.add_row(_name(variant), variant.status)
+            continue
+        peaks = {name: number(phase.peak_mem_mb, 0) for name, phase in variant.phases.items()}
+        flops = None if variant.flops_per_step is None else variant.flops_per_step / _TERA
+        table.add_row(
+            _name(variant),
+            number(variant.peak_mem_mb, 0),
+            *(peaks.get(name, "-") for name in phases),
+            number(flops, 3),
+            *(["yes" if variant.fits else "no"] if asked else []),
+        )
+    return table
+
+
+def _name(variant: VariantEstimate) -> str:
+    return clipped(plain(variant.variant), _NAME_CHARS)
