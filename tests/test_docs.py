@@ -14,6 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from made_traces import one_step, write_trace
 from trainperf_mlflow.cli import cli
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -90,6 +91,8 @@ def trainperf_options(command: str) -> set[str]:
 def shown_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all commands, with the files that pages show, named in their first line."""
     folder = tmp_path_factory.mktemp("docs")
+    for name in ("before.json.gz", "after.json.gz"):
+        write_trace(folder / name, one_step())
     for page in PAGES:
         for fence in fences(page):
             name = re.match(r"# (\w+\.\w+)\n", fence.text)

@@ -206,15 +206,19 @@ def _operators(
     work = (device.end - device.start)[launched]
     names = np.where(caller >= 0, tree.events.name[caller], -1)
     device_us = {name: total for name, _, total in _sums(names, work, caller >= 0)}
+    own = tree.own_time()
+    counts = {
+        name: count for name, count, _ in _sums(tree.events.name, own, inside & ~tree.repeats())
+    }
     found = [
         Operator(
             name=trace.names[name],
             kind=kind_of_operator(trace.names[name]),
-            count=count,
+            count=counts.get(name, 0),
             self_us=total,
             device_us=device_us.get(name, 0.0),
         )
-        for name, count, total in _sums(tree.events.name, tree.own_time(), inside)
+        for name, _, total in _sums(tree.events.name, own, inside)
     ]
     return sorted(found, key=lambda operator: -(operator.self_us + operator.device_us))
 

@@ -47,7 +47,7 @@ class Windows(NamedTuple):
 def ranks_of(trace: Trace) -> list[Rank]:
     """The training processes of a trace: one, unless the traces of several were merged.
 
-    A device belongs to the process whose calls launched most of its events.
+    A device belongs to the process whose calls fit most of its events, and best.
     """
     events = trace.events
     on_host = events.category <= Category.CALL
@@ -59,10 +59,9 @@ def ranks_of(trace: Trace) -> list[Rank]:
     for device in dict.fromkeys(processes[~on_host].tolist()):
         of_device = events.where(~on_host & (processes == device))
         launched = [
-            int(np.sum(_launched_before(events.where(on_host & (processes == host)), of_device)))
-            for host in hosts
+            _launched(events.where(on_host & (processes == host)), of_device) for host in hosts
         ]
-        owners[hosts[int(np.argmax(launched))]].append(device)
+        owners[hosts[launched.index(max(launched))]].append(device)
     found = [
         Rank(
             host,
@@ -183,7 +182,13 @@ def _first_start(spans: Intervals) -> float:
     return float(spans[0, 0]) if len(spans) else np.inf
 
 
-def _launched_before(host: Columns, device: Columns) -> NDArray[np.bool_]:
+def _launched(host: Columns, device: Columns) -> tuple[int, float]:
+    """How many of a device's events a process may have launched, and how soon before.
+
+    Each process counts its correlations from 1, so that a number alone proves nothing.
+    """
     row = launches(Rank("", host, device))
-    before: NDArray[np.bool_] = (row >= 0) & (host.start[row] <= device.start)
-    return before
+    known = row >= 0
+    delay = device.start[known] - host.start[row[known]]
+    delay = delay[delay >= 0]
+    return len(delay), -float(np.median(delay)) if len(delay) else 0.0

@@ -89,6 +89,8 @@ def _idle_parts(trace: Trace, rank: Rank, busy: Intervals) -> dict[str, Interval
 
 def _launched_late(rank: Rank, idle: Intervals) -> NDArray[np.bool_]:
     """For each gap: was the call that ended it still unfinished when it began."""
+    if not rank.host.size:
+        return np.zeros(len(idle), dtype=bool)
     order = np.argsort(rank.device.start, kind="stable")
     row = launches(rank)[order]
     next_event = np.searchsorted(rank.device.start[order], idle[:, 1], side="left")

@@ -35,6 +35,18 @@ class Tree:
         )
         return np.maximum(duration - inside, 0.0)
 
+    def repeats(self) -> NDArray[np.bool_]:
+        """Which events are the only one in an event of the same name.
+
+        An operator that calls itself for another backend ran once, as torch counts it, too.
+        """
+        has_parent = self.parent >= 0
+        children = np.bincount(self.parent[has_parent], minlength=self.events.size)
+        name = self.events.name
+        alone = has_parent & (children[self.parent] == 1)
+        repeated: NDArray[np.bool_] = alone & (name[self.parent] == name)
+        return repeated
+
     def innermost(self, lane: NDArray[np.int32], time: NDArray[np.float64]) -> NDArray[np.int64]:
         """The row of the innermost event around each (lane, time); -1 where there is none."""
         found = np.full(len(time), -1)

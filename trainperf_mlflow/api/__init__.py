@@ -5,9 +5,11 @@ from trainperf_mlflow.api.examining import doctor
 from trainperf_mlflow.api.measuring import measure
 from trainperf_mlflow.api.reading import compare, decisions, load_comparison, runs, study_links
 from trainperf_mlflow.api.recovering import recover
+from trainperf_mlflow.api.tracing import compare_traces, trace
 
 __all__ = [
     "compare",
+    "compare_traces",
     "decisions",
     "doctor",
     "estimate",
@@ -16,4 +18,5 @@ __all__ = [
     "recover",
     "runs",
     "study_links",
+    "trace",
 ]

@@ -9,6 +9,7 @@ import click
 
 from trainperf_mlflow.cli.estimate import estimate
 from trainperf_mlflow.cli.options import Group, one_line, plan_options, store_options
+from trainperf_mlflow.cli.trace import trace
 from trainperf_mlflow.errors import EXIT_FAULT
 
 
@@ -146,6 +147,7 @@ def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> Non
 
 
 cli.add_command(estimate)
+cli.add_command(trace)
 
 
 def _print_comparison(comparison: Any, output: str) -> None:
