@@ -36,7 +36,7 @@ PRESETS: MappingProxyType[str, Preset] = MappingProxyType(
         # core, with more activations than weights, so that every strategy has something to show.
         "quick": Preset(
             warmup=3,
-            iters=12,
+            iters=30,
             config={
                 "model": "tiny",
                 "data": "stdlib",
