@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 from click.testing import CliRunner
-
 from made_traces import one_step, write_trace
+
 from trainperf_mlflow.cli import cli
 
 REPOSITORY = Path(__file__).resolve().parent.parent
