@@ -3,6 +3,8 @@
 from trainperf_mlflow.api.estimating import estimate
 from trainperf_mlflow.api.examining import doctor
 from trainperf_mlflow.api.measuring import measure
+from trainperf_mlflow.api.phasing import phase
+from trainperf_mlflow.api.profiling import profile
 from trainperf_mlflow.api.reading import compare, decisions, load_comparison, runs, study_links
 from trainperf_mlflow.api.recovering import recover
 from trainperf_mlflow.api.tracing import compare_traces, trace
@@ -15,6 +17,8 @@ __all__ = [
     "estimate",
     "load_comparison",
     "measure",
+    "phase",
+    "profile",
     "recover",
     "runs",
     "study_links",

@@ -9,6 +9,8 @@ import click
 
 from trainperf_mlflow.cli.estimate import estimate
 from trainperf_mlflow.cli.options import Group, one_line, plan_options, store_options
+from trainperf_mlflow.cli.phase import phase
+from trainperf_mlflow.cli.profile import profile
 from trainperf_mlflow.cli.trace import trace
 from trainperf_mlflow.errors import EXIT_FAULT
 
@@ -147,6 +149,8 @@ def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> Non
 
 
 cli.add_command(estimate)
+cli.add_command(phase)
+cli.add_command(profile)
 cli.add_command(trace)
 
 

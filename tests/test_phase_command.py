@@ -1,0 +1,281 @@
+"""Phases and traces of one real study, from the command line to MLflow and back."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from tests.command import runs, trainperf
+from trainperf_mlflow.cli import cli
+
+QUICK = ("--repeats", "1", "--iters", "2", "--warmup", "1")
+PHASES = ("data", "forward", "backward", "optimizer", "other")
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A study with phases and traces, as the commands printed them and as MLflow has them."""
+
+    folder: Path
+    before: dict[str, Run]  # by variant, without those of repeats
+    after: dict[str, Run]
+    study: Run
+    phases: dict[str, Any]
+    profile: dict[str, Any]
+
+    def artifact(self, run: Run, path: str) -> bytes:
+        client = MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
+        return Path(client.download_artifacts(run.info.run_id, path)).read_bytes()
+
+
+def invoke(*words: str) -> Result:
+    """The command in this process and folder: importing MLflow anew would take the most time."""
+    return CliRunner(env={"OMP_NUM_THREADS": "1"}).invoke(cli, words)
+
+
+def by_variant(folder: Path) -> dict[str, Run]:
+    return {
+        run.data.tags["trainperf.variant"]: run
+        for run in runs(folder)
+        if run.data.tags["trainperf.kind"] == "variant"
+    }
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    folder = tmp_path_factory.mktemp("explained")
+    done = trainperf(
+        *("measure", "--study", "where", "--candidate", "checkpoint", *QUICK),
+        *("--set", "seq_len=64"),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    before = by_variant(folder)
+    printed = []
+    for command in (
+        ("phase", "where", "--repeats", "2", "--format", "json"),
+        ("profile", "where", "--top", "4", "--steps", "1", "--format", "json"),
+    ):
+        done = trainperf(*command, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        printed.append(json.loads(done.stdout))
+        # MLflow has everything, so nothing is left on disk.
+        assert not (folder / ".trainperf").exists()
+    study = next(run for run in runs(folder) if run.data.tags["trainperf.kind"] == "study")
+    return Explained(folder, before, by_variant(folder), study, printed[0], printed[1])
+
+
+def candidate(report: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(c for c in report["candidates"] if c["name"] == name)
+    return found
+
+
+def test_checkpointing_is_seen_to_trade_activations_for_recomputed_products(
+    explained: Explained,
+) -> None:
+    plain, checkpointed = (
+        json.loads(explained.artifact(explained.after[name], "phases/phases.json"))
+        for name in ("baseline", "checkpoint")
+    )
+    before, after = (s["memory_mb"]["forward"]["activations"] for s in (plain, checkpointed))
+    assert after < before / 2
+    assert plain["recomputed_modules"] == 0
+    assert checkpointed["recomputed_modules"] > 0
+    assert checkpointed["matmul_flops"]["forward"] == plain["matmul_flops"]["forward"]
+    assert checkpointed["matmul_flops"]["backward"] > 1.2 * plain["matmul_flops"]["backward"]
+    saved = explained.phases["summary"]["allocated_memory_saving_mb"]
+    assert set(saved) == {"forward", "backward", "optimizer"}
+    assert saved["forward"] > 1
+    # The saving of activations leaves the optimizer's phase as it was.
+    assert saved["optimizer"] == 0
+
+
+def test_tracker_study_and_trace_agree_on_the_peak(explained: Explained) -> None:
+    for name, run in explained.after.items():
+        of_study = run.data.metrics["peak_mem_mb"]
+        of_phases = candidate(explained.phases, name)["peak_memory_mb"]
+        of_trace = candidate(explained.profile, name)["peak_memory_mb"]
+        # Each is of another step; nothing but the data's order differs.
+        assert of_phases == pytest.approx(of_study, rel=0.01)
+        assert of_trace == pytest.approx(of_study, rel=0.01)
+
+
+def test_the_variants_get_phase_metrics_that_add_up_and_keep_their_own(
+    explained: Explained,
+) -> None:
+    for name, run in explained.after.items():
+        metrics = run.data.metrics
+        step = candidate(explained.phases, name)["step_time_ms"]
+        assert sum(metrics[f"phase/{phase}_ms"] for phase in PHASES) == pytest.approx(step)
+        assert metrics["phase/backward_peak_mem_mb"] > 0
+        untouched = {k: v for k, v in metrics.items() if not k.startswith("phase/")}
+        assert untouched == explained.before[name].data.metrics
+        assert run.data.tags == explained.before[name].data.tags
+        assert run.info.status == "FINISHED"
+
+
+def test_the_reports_have_the_sources_fields_and_are_on_the_study(explained: Explained) -> None:
+    phases, profile = explained.phases, explained.profile
+    study = explained.study
+    assert json.loads(explained.artifact(study, "phases/phase_memory.json")) == phases
+    assert json.loads(explained.artifact(study, "profile/trace_evidence.json")) == profile
+    shared = {
+        *("schema_version", "semantic_id", "run_mode", "run_label", "task", "stage", "config"),
+        *("sources", "candidates", "experiment", "standard_metrics"),
+    }
+    assert shared | {"evidence_level", "measurement", "safety", "summary"} <= set(phases)
+    assert shared | {"profile", "trace_root"} <= set(profile)
+    assert phases["schema_version"] == "training-phase-memory/v1"
+    assert profile["schema_version"] == "profiling-trace-evidence/v1"
+    assert phases["measurement"]["timing_for_adoption"] is False
+    assert profile["profile"]["timing_for_adoption"] is False
+    assert phases["safety"]["admitted"] is True
+    assert phases["summary"]["successful_candidates"] == ["baseline", "checkpoint"]
+    assert set(phases["summary"]["global_peak_phase"]) == {"baseline", "checkpoint"}
+    assert [len(item["runs"]) for item in phases["candidates"]] == [2, 2]
+    assert profile["profile"]["missing_strategies"] == []
+    assert profile["profile"]["active_steps"] == 1
+    for item in profile["candidates"]:
+        assert len(item["top_operators"]) == 4
+        assert "allocator_slack_mb" not in item  # a CPU has no caching allocator
+        assert item["step_time_ms"] > 0
+
+
+def test_each_variant_has_its_gzipped_trace_where_the_report_says(explained: Explained) -> None:
+    files = explained.profile["profile"]["trace_files_by_strategy"]
+    for name, run in explained.after.items():
+        run_id, _, path = files[name][0].partition("/")
+        assert run_id == run.info.run_id
+        events = json.loads(gzip.decompress(explained.artifact(run, path)))["traceEvents"]
+        marks = {event["name"] for event in events if event.get("cat") == "user_annotation"}
+        assert {f"phase.{phase}" for phase in PHASES[:-1]} <= marks
+        summary = json.loads(explained.artifact(run, "profile/summary.json"))
+        assert summary["timing_for_adoption"] is False
+        assert summary["profiler_slowdown"] == pytest.approx(
+            summary["step_ms"] / summary["plain_step_ms"]
+        )
+
+
+def test_a_closed_study_is_left_alone(
+    explained: Explained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(explained.folder)
+    client = MlflowClient(f"sqlite:///{explained.folder}/mlflow.db")
+    study_id = explained.study.info.run_id
+    client.set_tag(study_id, "trainperf.closed", "v1")
+    try:
+        for command in ("phase", "profile"):
+            done = invoke(command, "where")
+            assert done.exit_code == 4
+            assert "closed ('v1')" in done.stderr
+    finally:
+        client.delete_tag(study_id, "trainperf.closed")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("phase", "where", "--repeats", "0"), ("profile", "where", "--steps", "0"), ("phase", "no")],
+)
+def test_wrong_usage_is_refused_before_anything_runs(
+    explained: Explained, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(explained.folder)
+    done = invoke(*words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("trainperf: ")
+    assert "round 1" not in done.stderr
+
+
+TASKS = """
+    import torch
+    import trainperf_mlflow as tp
+
+    def plain(config):
+        weight = torch.zeros(int(config["size"]), requires_grad=True)
+        return lambda: (weight * 2).sum()
+
+    class Parts(tp.Task):
+        def __init__(self, size, watched):
+            self.weight = torch.nn.Parameter(torch.zeros(size))
+            self.watched = watched
+
+        def zero_grad(self):
+            self.weight.grad = None
+
+        def next_batch(self):
+            return 2.0
+
+        def forward(self, batch):
+            # What the study measured fits; what a mark or a profiler sees does not.
+            if self.watched and self.seen > 2:
+                raise torch.OutOfMemoryError("out of memory: tried to allocate 2 GiB")
+            self.seen += 1
+            return (self.weight * batch).sum()
+
+        seen = 0
+
+        def optimizer_step(self):
+            pass
+
+    def parts(config):
+        return Parts(int(config["size"]), config.get("grows", False))
+"""
+
+
+def own_study(task: str, candidate: str) -> None:
+    Path("explained_task.py").write_text(textwrap.dedent(TASKS))
+    done = invoke(
+        *("measure", "--study", "own", "--task", f"explained_task:{task}", "--baseline", "size=10"),
+        *("--candidate", candidate, "--repeats", "1", "--iters", "1", "--warmup", "1"),
+    )
+    assert done.exit_code == 0, done.stderr
+
+
+def test_a_plain_callable_has_no_phases_but_a_trace() -> None:
+    own_study("plain", "large:size=20")
+    done = invoke("phase", "own", "--repeats", "2")
+    assert done.exit_code == 3
+    assert "unsupported" in done.stderr
+    assert "return a trainperf_mlflow.Task" in done.stderr
+    done = invoke("profile", "own", "--steps", "1")
+    assert done.exit_code == 0, done.stderr
+    assert "aten::mul" in done.stdout
+
+
+def test_a_variant_out_of_memory_is_told_and_the_others_are_measured() -> None:
+    own_study("parts", "big:grows=true")
+    done = invoke("phase", "own", "--repeats", "2", "--format", "json")
+    assert done.exit_code == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {item["name"]: item["status"] for item in report["candidates"]} == {
+        "baseline": "ok",
+        "big": "oom",
+    }
+    assert [run["status"] for run in candidate(report, "big")["runs"]] == ["oom", "oom"]
+    assert "2 GiB" in candidate(report, "big")["error"]
+    assert report["summary"]["successful_candidates"] == ["baseline"]
+    done = invoke("profile", "own", "--format", "json")
+    assert json.loads(done.stdout)["profile"]["missing_strategies"] == ["big"]
+
+
+def test_another_workload_than_the_studys_is_no_evidence_for_it() -> None:
+    text = Path.cwd() / "text.txt"
+    text.write_text("one thing and another. " * 400)
+    done = invoke(
+        *("measure", "--study", "own", "--probe", *QUICK, "--set", f"data={text}"),
+        *("--set", "seq_len=16"),
+    )
+    assert done.exit_code == 0, done.stderr
+    text.write_text("something else entirely. " * 400)
+    done = invoke("phase", "own")
+    assert done.exit_code == 4
+    assert "is not what study" in done.stderr
