@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -72,8 +71,6 @@ def main() -> None:
     )
     load = os.getloadavg()[0]
     print(f"load of the machine {load:.1f}, {os.cpu_count()} cores")
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"this script itself: {own:.0f} MiB")
 
 
 if __name__ == "__main__":
