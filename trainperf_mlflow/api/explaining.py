@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from trainperf_mlflow.api.measuring import describe
 from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.attribution import Attempt
-from trainperf_mlflow.errors import EvidenceError, MeasurementError, StoreError, TrainperfError
+from trainperf_mlflow.errors import EvidenceError, MeasurementError
 from trainperf_mlflow.measurement.conductor import AnyWorker
 from trainperf_mlflow.measurement.explaining import ExplainingJob, explain
 from trainperf_mlflow.measurement.launcher import Launcher
@@ -114,12 +114,8 @@ def opened(
         kept = Kept(study_id, kind)
         try:
             yield Opened(store, found, plan, variants, launcher, kept, progress)
-        except TrainperfError as error:
-            # What MLflow has not taken stays on disk.
-            if not isinstance(error, StoreError):
-                kept.remove()
-            raise
-        kept.remove()
+        finally:
+            kept.remove_empty()
 
 
 def refuse_nothing_measured(attempts: list[Attempt], what: str) -> None:

@@ -102,6 +102,7 @@ def _record(found: Opened, attempts: list[Attempt], safety: Safety, repeats: int
     )
     if summaries:
         send(found.store, found.study.study_id, found.kept, {PHASE_MEMORY_FILE: report})
+    found.kept.remove()
     return report
 
 

@@ -93,6 +93,7 @@ def _record(found: Opened, attempts: list[Attempt], steps: int) -> dict[str, Any
     )
     if attempts:
         send(found.store, found.study.study_id, found.kept, {TRACE_EVIDENCE_FILE: report})
+    found.kept.remove()
     return report
 
 

@@ -52,9 +52,14 @@ class Kept:
             ) from None
 
     def remove(self) -> None:
+        """MLflow has everything."""
         shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(OSError):
-            self.path.parent.rmdir()  # only where it is empty
+        self.remove_empty()
+
+    def remove_empty(self) -> None:
+        for folder in (self.path, self.path.parent):
+            with suppress(OSError):
+                folder.rmdir()  # only where it is empty
 
 
 def load_open_study(store: Store, study_id: str) -> tuple[Study, tuple[VariantValues, ...]]:

@@ -1,0 +1,159 @@
+"""What explains a study reaches its runs, or stays on disk; an interrupt loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainperf_mlflow as tp
+from tests.recorded_studies import a_store, a_study, record
+from trainperf_mlflow.api import explaining, phasing
+from trainperf_mlflow.attribution import Attempt, PhaseMeasurement, Safety
+from trainperf_mlflow.errors import Interrupted, StoreError
+from trainperf_mlflow.results import Status
+from trainperf_mlflow.tracking.store import Store
+
+ENOUGH = Safety(
+    free_memory_mb_before_load=9000.0,
+    total_memory_mb=10_000.0,
+    projected_peak_reserved_mb=500.0,
+    minimum_free_margin_mb=512.0,
+    required_free_memory_mb=1012.0,
+    process_memory_fraction=None,
+    admitted=True,
+)
+
+
+def measured(variant: str, index: int, forward_mb: float) -> Attempt:
+    return Attempt(
+        variant=variant,
+        index=index,
+        status=Status.OK,
+        samples_per_step=2.0,
+        environment={"device_name": "a device", "packages": {"torch": "2.13"}},
+        phases=PhaseMeasurement(
+            step_ms=(10.0, 12.0),
+            phase_ms={"forward": (4.0, 5.0), "backward": (6.0, 7.0)},
+            peak_mem_mb={"forward": forward_mb, "backward": 50.0},
+            peak_mem_source="tensor_tracker",
+        ),
+    )
+
+
+ALL = [
+    measured("baseline", 0, 80.0),
+    measured("bf16", 0, 40.0),
+    measured("bf16", 1, 42.0),
+    Attempt(variant="baseline", index=1, status=Status.OOM, error="out of memory"),
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A recorded study, and workers that answer with given numbers."""
+    store = a_store(tmp_path)
+    record(store, "asked")
+    monkeypatch.setattr(explaining, "Launcher", lambda: contextlib.nullcontext(Nobody))
+    monkeypatch.setattr(explaining, "describe", lambda *arguments: a_study().workload)
+    monkeypatch.setattr(phasing, "_check_memory", lambda found, projected: ENOUGH)
+    return store
+
+
+class Nobody:
+    worker = None
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: Attempt | BaseException) -> None:
+    def explain(*arguments: Any) -> Iterator[Attempt]:
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            yield answer
+
+    monkeypatch.setattr(explaining, "explain", explain)
+
+
+def summary_of(store: Store, variant: str) -> dict[str, Any]:
+    run = next(
+        run
+        for run in store.client.search_runs([store.experiment_id])
+        if run.data.tags.get("trainperf.variant") == variant
+        and run.data.tags["trainperf.kind"] == "variant"
+    )
+    path = store.client.download_artifacts(run.info.run_id, "phases/phases.json")
+    found: dict[str, Any] = json.loads(Path(path).read_text())
+    return {**found, "metrics": run.data.metrics}
+
+
+def test_a_variants_phases_are_means_over_the_repeats_that_succeeded(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, *ALL)
+    report = tp.phase("asked", repeats=2, tracking_uri=store.tracking_uri)
+    bf16, baseline = summary_of(store, "bf16"), summary_of(store, "baseline")
+    assert bf16["metrics"]["phase/forward_ms"] == 4.5
+    assert bf16["metrics"]["phase/forward_peak_mem_mb"] == 41.0
+    assert bf16["global_peak_phase"] == "backward"
+    # One repeat ran out of memory: that is the variant's status, and its numbers stay.
+    assert (baseline["status"], baseline["error"]) == ("oom", "out of memory")
+    assert baseline["repeats"] == 1
+    assert baseline["global_peak_phase"] == "forward"
+    assert report["summary"] == {
+        "candidate_count": 2,
+        "successful_candidates": ["bf16"],
+        "global_peak_phase": {"baseline": "forward", "bf16": "backward"},
+        "compared_candidate": "bf16",
+        "allocated_memory_saving_mb": {"forward": 39.0, "backward": 0.0},
+        "allocated_memory_saving_mb_by_candidate": {"bf16": {"forward": 39.0, "backward": 0.0}},
+    }
+    assert report["safety"]["required_free_memory_mb"] == 1012.0
+    assert report["config"]["device"] == "a device"
+    assert [run["status"] for run in report["candidates"][0]["runs"]] == ["ok", "oom"]
+    assert not Path(".trainperf").exists()
+
+
+def test_an_interrupt_keeps_what_was_measured_before_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, ALL[1], Interrupted(15))
+    with pytest.raises(Interrupted, match="1 measured repeats are kept") as caught:
+        tp.phase("asked", tracking_uri=store.tracking_uri)
+    assert caught.value.exit_code == 143
+    assert summary_of(store, "bf16")["repeats"] == 1
+
+
+def test_where_nothing_could_be_measured_each_variant_says_why(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(
+        monkeypatch,
+        *(Attempt(variant=n, index=0, status=Status.OOM, error=f"no room for {n}")
+          for n in ("baseline", "bf16")),
+    )  # fmt: skip
+    with pytest.raises(tp.MeasurementError, match=r"no room for baseline.*no room for bf16"):
+        tp.phase("asked", tracking_uri=store.tracking_uri)
+    assert summary_of(store, "bf16")["status"] == "oom"
+
+
+def test_what_the_store_does_not_take_stays_on_disk(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    def gone(*arguments: Any, **more: Any) -> None:
+        raise OSError("the disk of the server is full")
+
+    answering(monkeypatch, *ALL)
+    monkeypatch.setattr(MlflowClient, "log_text", gone)
+    with pytest.raises(StoreError, match=r"is full.*kept in '.*phase-.*run the command again"):
+        tp.phase("asked", repeats=2, tracking_uri=store.tracking_uri)
+    (folder,) = Path(".trainperf").iterdir()
+    kept = [Attempt.from_json(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    assert {(attempt.variant, attempt.index) for attempt in kept} == {
+        (attempt.variant, attempt.index) for attempt in ALL
+    }
