@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import REPOSITORY, environment
+from command import environment
 from made_traces import document, one_step, operator, write_trace
 
 from trainperf_mlflow.analysis import traces_events
@@ -198,6 +198,37 @@ def bomb(path: Path, start: bytes, repeated: bytes, megabytes: int) -> Path:
     return path
 
 
+# The kernel's count per address space: ru_maxrss would begin with that of this process.
+READER = """
+import importlib, re, sys
+def peak_kib():
+    with open("/proc/self/status") as status:
+        return int(re.search(r"VmHWM:\\s*(\\d+)", status.read())[1])
+module, name, path = sys.argv[1:]
+read = getattr(importlib.import_module("trainperf_mlflow.analysis." + module), name)
+before = peak_kib()
+try:
+    found = read(path)
+    print("read")
+except Exception as error:
+    print(type(error).__name__, error)
+print(peak_kib() - before)
+"""
+
+
+def told_and_grown(module: str, function: str, path: Path) -> tuple[str, int]:
+    """What reading a file came to, and by how many KiB it raised its process's peak memory."""
+    done = subprocess.run(
+        [sys.executable, "-c", READER, module, function, path],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told, grown = done.stdout.strip().splitlines()
+    return told, int(grown)
+
+
 EVENT = b'{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1},'
 
 
@@ -216,36 +247,15 @@ def test_a_zip_bomb_is_refused_in_bounded_memory(
 ) -> None:
     path = bomb(tmp_path / "bomb.json.gz", start, repeated, 300)
     assert path.stat().st_size < 2 << 20
-    script = (
-        "import sys, resource\n"
-        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
-        "from trainperf_mlflow.analysis.traces_reading import read_trace\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "try:\n    read_trace(sys.argv[1])\n"
-        "except Exception as error:\n    print(type(error).__name__, error)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, path], env=environment(), capture_output=True, text=True
-    )
-    told, grown_kib = done.stdout.strip().splitlines()
+    told, grown_kib = told_and_grown("traces_reading", "read_trace", path)
     assert told.startswith("PlanError")
     assert any(part in told for part in message.split("|"))
-    assert int(grown_kib) < 250 << 10
+    assert grown_kib < 250 << 10
 
 
 def test_reading_holds_less_than_three_times_the_text(tmp_path: Path) -> None:
-    events = [one for number in range(700) for one in one_step(1000.0 * number, number)]
+    events = [one for number in range(3000) for one in one_step(1000.0 * number, number)]
     path = write_trace(tmp_path / "large.json", events)
-    script = (
-        "import sys, resource\n"
-        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
-        "from trainperf_mlflow.analysis.traces import analyse\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "analyse(sys.argv[1])\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, path], env=environment(), capture_output=True, text=True
-    )
-    assert int(done.stdout) << 10 < 3 * path.stat().st_size + (40 << 20)
+    told, grown_kib = told_and_grown("traces", "analyse", path)
+    assert told == "read"
+    assert grown_kib << 10 < 3 * path.stat().st_size
