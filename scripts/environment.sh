@@ -1,5 +1,5 @@
 # Sourced by the scripts beside it: makes ./.venv once and puts it on PATH.
-# Usage: source environment.sh [EXTRA ...]   (extras of pyproject.toml)
+# A script that needs an extra of pyproject.toml sets `extra` before; its own arguments stay its own.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -10,9 +10,8 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
     exit 3
 fi
 
-extras=$(IFS=,; echo "$*")
 # A half-made environment has no stamp, and so is completed the next time.
-stamp=.venv/installed${extras:+-$extras}
+stamp=.venv/installed${extra:+-$extra}
 wanted=$(cat constraints.txt pyproject.toml | cksum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     [ -x .venv/bin/python ] || "$python" -m venv .venv
@@ -21,7 +20,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check \
         "$(grep '^torch==' constraints.txt)" >&2
     .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-        -c constraints.txt -e ".${extras:+[$extras]}" >&2
+        -c constraints.txt -e ".${extra:+[$extra]}" >&2
     echo "$wanted" >"$stamp"
 fi
 PATH=$root/.venv/bin:$PATH

@@ -236,3 +236,25 @@ def test_a_change_without_effect_gets_no_credit_in_words():
     assert item.decision.reason == "change_without_effect"
     assert "saves" not in item.note
     assert "not in effect" in item.note
+
+
+def test_repeats_of_the_same_code_that_differ_much_are_told_with_their_range():
+    def timed(name, *times, **more):
+        made = variant(name, statuses=("ok",) * len(times), **more)
+        repeats = tuple(
+            repeat.model_copy(update={"metrics": {**repeat.metrics, "step_time_ms": time}})
+            for repeat, time in zip(made.repeats, times, strict=True)
+        )
+        return made.model_copy(update={"repeats": repeats})
+
+    base = timed("baseline", 67.5, 67.9, 110.5)
+    steady = timed("steady", 60.0, 61.0, 62.0)
+    warnings = decide_study(study(), [base, steady]).warnings
+    (told,) = [warning for warning in warnings if "same code" in warning]
+    assert "baseline took 67.5 to 110 ms" in told
+
+
+def test_a_baseline_that_never_ran_is_told_apart_from_one_that_failed():
+    base = variant("baseline", statuses=())
+    with pytest.raises(MeasurementError, match="interrupted early"):
+        decide_study(study(), [base, GOOD])

@@ -24,9 +24,9 @@ def test_the_table_has_every_metric_difference_and_decision():
         "482.75", "238.00", "saves 244.75", "50.7 %", "saves 305.3", "3.1 %", "+0.0200",
         "costs 129.25", "26.8 %", "accept", "reject", "oom",
         "bf16: saves 51 % of time and 3.1 % of peak memory, but eval loss is higher by 0.02",
-        "accept bf16 (goal_met, policy goal)",
+        "accept bf16, unconfirmed (goal_met, policy goal)",
         "next: keep_change",
-        "by the policy training: tune (gain_below_thresholds)",
+        "the policy training would say: tune (gain_below_thresholds)",
         "! slim: 1 ok, 1 oom",
     ):  # fmt: skip
         assert part in text
@@ -87,13 +87,13 @@ def test_a_probe_shows_what_was_measured():
 def test_the_note_begins_with_the_decision_and_holds_table_reason_and_next_action():
     note = run_note(comparison(), {"Study": "http://127.0.0.1:5000/#/x", "UI": "trainperf ui"})
     lines = note.splitlines()
-    assert lines[0] == "**accept: bf16** (`goal_met`, policy `goal`, goal `step_time`)"
+    assert lines[0] == "**accept: bf16**, unconfirmed (`goal_met`, policy `goal`, goal `step_time`)"
     assert "Next: `keep_change`." in note
     assert "50.7 % better" in note
     assert "- [Study](<http://127.0.0.1:5000/#/x>)" in note
     assert "- UI: `trainperf ui`" in note
     assert "| bf16 | 238.00 (saves 244.75, 50.7 %) |" in note
-    assert "By the policy `training`: tune" in note
+    assert "The policy `training` would say: tune" in note
 
 
 def test_a_rejection_says_to_roll_back():

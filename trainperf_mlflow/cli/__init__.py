@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -180,8 +181,13 @@ def where_to_look(links: dict[str, str]) -> str:
 
 def main() -> None:
     """The console script. A fault of the toolkit itself ends with 1 and asks for a report."""
+    # MLflow's imports make a million objects that all live on: to look for garbage among
+    # them, now and once more when the interpreter ends, takes a second and frees nothing.
+    gc.set_threshold(50_000)
     try:
         cli()
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(EXIT_FAULT)
+    finally:
+        gc.freeze()

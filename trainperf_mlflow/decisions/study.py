@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainperf_mlflow.analysis.compare import Difference, compare, describe
+from trainperf_mlflow.analysis.compare import Difference, compare, describe, measured
 from trainperf_mlflow.analysis.metrics import break_even_steps
 from trainperf_mlflow.decisions.case import Case, Policy
 from trainperf_mlflow.decisions.goal import goal_gain
@@ -28,6 +28,8 @@ from trainperf_mlflow.results import (
     VariantValues,
 )
 
+# Repeats of the same code that differ by more than this say that time is not to be trusted.
+_SPREAD_WORTH_TELLING = 0.15
 _RANK = {"accept": 0, "tune": 1, "reject": 2}
 
 
@@ -79,6 +81,11 @@ def _roles(
         raise MeasurementError(
             f"study {study.name!r} has no measured baseline, so nothing can be compared; "
             "measure it again"
+        )
+    if not baselines[0].repeats:
+        raise MeasurementError(
+            f"no repeat of the baseline of study {study.name!r} was recorded, as when it was "
+            "interrupted early, so nothing can be compared; measure it again"
         )
     if not has_ok_repeat(baselines[0]):
         raise MeasurementError(
@@ -265,6 +272,18 @@ def _warnings(cases: Sequence[Case]) -> Iterator[str]:
 def _repeat_warnings(variant: VariantValues) -> Iterator[str]:
     if failed_repeats(variant):
         yield f"{variant.name}: {_outcome(variant)}"
+    times = [
+        time
+        for repeat in variant.repeats
+        if repeat.status is Status.OK
+        and (time := measured(repeat.metrics, "step_time_ms")) is not None
+    ]
+    if len(times) > 1 and max(times) > min(times) * (1 + _SPREAD_WORTH_TELLING):
+        yield (
+            f"the repeats of {variant.name} took {min(times):.3g} to {max(times):.3g} ms a step, "
+            "although they ran the same code: differences in time of this size prove nothing; "
+            "measure again on a quiet machine, with more repeats"
+        )
 
 
 def _ok_repeats(variant: VariantValues) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from trainperf_mlflow.reporting.table import COLUMNS, difference_lines
+from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
 from trainperf_mlflow.results import CandidateComparison, Comparison
 
@@ -42,7 +42,8 @@ def _decision(comparison: Comparison) -> str:
     of = f": {_short(comparison.best_candidate)}" if comparison.best_candidate else ""
     goal = f", goal `{comparison.goal}`" if comparison.goal else ""
     lines = [
-        f"**{decision.decision}{of}** (`{decision.reason}`, policy `{decision.policy}`{goal})",
+        f"**{decision.decision}{of}**{how_sure(decision)} "
+        f"(`{decision.reason}`, policy `{decision.policy}`{goal})",
         _short(decision.text, _TEXT_CHARS),
         f"Next: `{decision.next_action}`"
         + (", roll the change back." if decision.rollback else "."),
@@ -51,7 +52,7 @@ def _decision(comparison: Comparison) -> str:
         (item for item in comparison.candidates if item.variant == comparison.best_candidate), None
     )
     lines += [
-        f"By the policy `{name}`: {other.decision} (`{other.reason}`)."
+        f"The policy `{name}` would say: {other.decision} (`{other.reason}`)."
         for name, other in (best.other_decisions.items() if best else ())
     ]
     return "\n\n".join(lines)

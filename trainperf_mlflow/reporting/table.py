@@ -180,7 +180,7 @@ def _decision(comparison: Comparison) -> Iterator[RenderableType]:
     )
     yield Text.assemble(
         (f"{decision.decision}{of}", f"bold {_COLOURS[decision.decision]}"),
-        f" ({decision.reason}, policy {decision.policy})",
+        f"{how_sure(decision)} ({decision.reason}, policy {decision.policy})",
     )
     yield Padding(Text(clipped(plain(decision.text), _NOTE_CHARS)), (0, 0, 0, 2))
     yield Padding(Text(f"next: {decision.next_action}{_rollback(decision)}"), (0, 0, 0, 2))
@@ -189,9 +189,24 @@ def _decision(comparison: Comparison) -> Iterator[RenderableType]:
     )
     for name, other in best.other_decisions.items() if best else ():
         yield Padding(
-            Text(f"by the policy {name}: {other.decision} ({other.reason})", style="dim"),
+            Text(f"the policy {name} would say: {other.decision} ({other.reason})", style="dim"),
             (0, 0, 0, 2),
         )
+    for item in comparison.candidates:
+        # The best one's reason is the study's; the others say theirs here.
+        if item is not best and item.decision.text != item.note:
+            yield Padding(
+                Text(
+                    f"{clipped(plain(item.variant), _NAME_CHARS)}: {item.decision.decision} "
+                    f"({item.decision.reason}): {clipped(plain(item.decision.text), _NOTE_CHARS)}"
+                ),
+                (0, 0, 0, 2),
+            )
+
+
+def how_sure(decision: Decision) -> str:
+    # A probe claims nothing that could be confirmed.
+    return "" if decision.decision == "measure" else f", {decision.confidence}"
 
 
 def _rollback(decision: Decision) -> str:
