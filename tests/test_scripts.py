@@ -40,8 +40,8 @@ def test_a_scripts_arguments_reach_its_program(
         (programs / name).write_text(SPY)
         (programs / name).chmod(0o755)
     sums = subprocess.run(
-        "cat constraints.txt pyproject.toml | cksum",
-        shell=True, cwd=tmp_path, capture_output=True, text=True, check=True,
+        ["bash", "-c", "cat constraints.txt pyproject.toml | cksum"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     for stamp in ("installed", "installed-test"):
         (tmp_path / ".venv" / stamp).write_text(sums)
