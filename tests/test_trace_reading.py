@@ -258,4 +258,5 @@ def test_reading_holds_less_than_three_times_the_text(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "large.json", events)
     told, grown_kib = told_and_grown("traces", "analyse", path)
     assert told == "read"
-    assert grown_kib << 10 < 3 * path.stat().st_size
+    block = 32 << 20  # of decoded events, however large the file
+    assert grown_kib << 10 < 3 * path.stat().st_size + block
