@@ -12,16 +12,17 @@ from trainperf_mlflow.analysis.estimate import (
     training_peak,
 )
 from trainperf_mlflow.errors import TrainperfError
-from trainperf_mlflow.measurement.estimate.fakes import CPU, as_on, fake_causal_lm
-from trainperf_mlflow.measurement.estimate.ledger import (
+from trainperf_mlflow.measurement.estimate.account import (
     BACKWARD,
     EVALUATION,
     FORWARD,
     GRADIENTS,
     OPTIMIZER,
     PARAMETERS,
-    Ledger,
+    account,
 )
+from trainperf_mlflow.measurement.estimate.fakes import CPU, as_on, fake_causal_lm
+from trainperf_mlflow.measurement.estimate.ledger import Ledger
 from trainperf_mlflow.measurement.estimate.target import Target
 from trainperf_mlflow.measurement.memory import MIB
 from trainperf_mlflow.results import Setting, Variant
@@ -31,8 +32,6 @@ from trainperf_mlflow.workloads.support import check_compile_mode
 from trainperf_mlflow.workloads.task import CallableTask, Task, build_task, is_custom
 
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, EVALUATION)
-# The first step makes the optimizer's state; the second is like all that follow.
-STEPS = 2
 # Later micro-steps repeat the second one.
 MICROSTEPS = 2
 
@@ -91,7 +90,7 @@ def causal_lm_phases(config: CausalLMConfig, target: Target) -> dict[str, PhaseE
     ledger = _ledger(target, fused=config.fused)
     try:
         with as_on(target, ledger):
-            return _phases(lambda: fake_causal_lm(config), ledger)
+            return _phases(lambda: fake_causal_lm(config), ledger, target, same_passes=True)
     except RuntimeError as error:  # also those of fake tensors whose values would be needed
         raise _UnsupportedError(_reason(error)) from error
 
@@ -102,7 +101,7 @@ def _custom_phases(
     ledger = _ledger(target)
     try:
         with as_on(target, ledger):
-            phases = _phases(lambda: build_task(task, config, 0, CPU, 0), ledger)
+            phases = _phases(lambda: build_task(task, config, 0, CPU, 0), ledger, target)
     except (TrainperfError, _UnsupportedError):
         raise
     except Exception as error:  # whatever a task does that cannot be done without values
@@ -117,7 +116,6 @@ def _custom_phases(
 
 def _ledger(target: Target, *, fused: bool = False) -> Ledger:
     return Ledger(
-        target.allocator(),
         workspace=target.workspace,
         host_scalars=target.accelerator and not fused,
     )
@@ -131,7 +129,14 @@ def _reason(error: Exception) -> str:
     )
 
 
-def _phases(build: Callable[[], Task], ledger: Ledger) -> dict[str, PhaseEstimate]:
+def _phases(
+    build: Callable[[], Task], ledger: Ledger, target: Target, *, same_passes: bool = False
+) -> dict[str, PhaseEstimate]:
+    """Trace two steps and an evaluation, and account for the second step: like all that follow.
+
+    The first step makes the optimizer's state. ``same_passes``: forward and
+    backward of the second are known to be those of the first, and not traced anew.
+    """
     task = build()
     if isinstance(task, CallableTask):
         raise _UnsupportedError(
@@ -139,19 +144,25 @@ def _phases(build: Callable[[], Task], ledger: Ledger) -> dict[str, PhaseEstimat
         )
     _register(task, ledger)
     with ledger:
-        for step in range(STEPS):
-            _run_step(task, ledger, step)
-        ledger.begin(EVALUATION, step)
-        evaluated = task.evaluate() is not None
+        first = _trace_passes(task, ledger)
+        state = _trace_update(task, ledger)
+        second = first if same_passes else _trace_passes(task, ledger)
+        measured = [*second, _trace_update(task, ledger)]
+        ledger.begin(EVALUATION)
+        if task.evaluate() is not None:
+            measured.append(len(ledger.segments) - 1)
+    segments = ledger.segments
+    peaks = account(ledger.lives, segments, [0, *first, state], measured, target.allocator())
     repeated = task.microsteps / min(task.microsteps, MICROSTEPS)
-    names = PHASES if evaluated else PHASES[:-1]
     return {
         name: PhaseEstimate(
-            peak_mem_mb=ledger.peak_bytes(name, step) / MIB,
-            categories={key: size / MIB for key, size in ledger.at_peak(name, step).items()},
-            flops=ledger.flops[name, step] * (repeated if name in (FORWARD, BACKWARD) else 1),
+            peak_mem_mb=peaks[name].bytes / MIB,
+            categories={key: size / MIB for key, size in peaks[name].categories.items()},
+            flops=sum(segments[i].flops for i in measured if segments[i].name == name)
+            * (repeated if name in (FORWARD, BACKWARD) else 1),
         )
-        for name in names
+        for name in PHASES
+        if name in peaks
     }
 
 
@@ -168,13 +179,19 @@ def _register(task: Task, ledger: Ledger) -> None:
     ledger.track(task.state_tensors())
 
 
-def _run_step(task: Task, ledger: Ledger, step: int) -> None:
-    # As workloads.task.run_step, with the phases told apart.
+def _trace_passes(task: Task, ledger: Ledger) -> list[int]:
+    # With _trace_update as workloads.task.run_step, the phases told apart.
     task.zero_grad()
+    begun = len(ledger.segments)
     for _ in range(min(task.microsteps, MICROSTEPS)):
-        ledger.begin(FORWARD, step)
+        ledger.begin(FORWARD)
         loss = task.forward(task.next_batch())
-        ledger.begin(BACKWARD, step)
+        ledger.begin(BACKWARD)
         task.backward(loss)
-    ledger.begin(OPTIMIZER, step)
+    return list(range(begun, len(ledger.segments)))
+
+
+def _trace_update(task: Task, ledger: Ledger) -> int:
+    ledger.begin(OPTIMIZER)
     task.optimizer_step()
+    return len(ledger.segments) - 1
