@@ -251,7 +251,7 @@ def test_repeats_of_the_same_code_that_differ_much_are_told_with_their_range():
     steady = timed("steady", 60.0, 61.0, 62.0)
     warnings = decide_study(study(), [base, steady]).warnings
     (told,) = [warning for warning in warnings if "same code" in warning]
-    assert "baseline took 67.5 to 110 ms" in told
+    assert "(baseline 67.5 to 110 ms a step)" in told
 
 
 def test_a_baseline_that_never_ran_is_told_apart_from_one_that_failed():

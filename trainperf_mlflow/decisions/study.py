@@ -59,7 +59,11 @@ def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
         candidates=tuple(compared),
         best_candidate=best.variant,
         decision=best.decision,
-        warnings=(*_repeat_warnings(baseline), *_warnings(cases)),
+        warnings=(
+            *_repeat_warnings(baseline),
+            *_warnings(cases),
+            *_spread_warnings([baseline, *candidates]),
+        ),
         thresholds=_thresholds(study, policy),
     )
 
@@ -207,7 +211,10 @@ def _probe(study: Study, variants: Sequence[VariantValues]) -> Comparison:
         ),
         best_candidate=None,
         decision=conclude("nothing_to_compare", text, study.policy),
-        warnings=tuple(warning for variant in variants for warning in _repeat_warnings(variant)),
+        warnings=(
+            *(warning for variant in variants for warning in _repeat_warnings(variant)),
+            *_spread_warnings(variants),
+        ),
         thresholds=dict(study.thresholds),
     )
 
@@ -272,17 +279,23 @@ def _warnings(cases: Sequence[Case]) -> Iterator[str]:
 def _repeat_warnings(variant: VariantValues) -> Iterator[str]:
     if failed_repeats(variant):
         yield f"{variant.name}: {_outcome(variant)}"
-    times = [
-        time
-        for repeat in variant.repeats
-        if repeat.status is Status.OK
-        and (time := measured(repeat.metrics, "step_time_ms")) is not None
-    ]
-    if len(times) > 1 and max(times) > min(times) * (1 + _SPREAD_WORTH_TELLING):
+
+
+def _spread_warnings(variants: Sequence[VariantValues]) -> Iterator[str]:
+    spreads = []
+    for variant in variants:
+        times = [
+            time
+            for repeat in variant.repeats
+            if repeat.status is Status.OK
+            and (time := measured(repeat.metrics, "step_time_ms")) is not None
+        ]
+        if len(times) > 1 and max(times) > min(times) * (1 + _SPREAD_WORTH_TELLING):
+            spreads.append(f"{variant.name} {min(times):.3g} to {max(times):.3g} ms a step")
+    if spreads:
         yield (
-            f"the repeats of {variant.name} took {min(times):.3g} to {max(times):.3g} ms a step, "
-            "although they ran the same code: differences in time of this size prove nothing; "
-            "measure again on a quiet machine, with more repeats"
+            f"repeats of the same code differ ({', '.join(spreads)}), so differences in time of "
+            "that size prove nothing; measure again on a quiet machine, with more repeats"
         )
 
 
