@@ -108,3 +108,12 @@ def test_a_candidate_without_numbers_has_nothing_to_compare():
     difference = compare(variant("baseline"), variant(statuses=("oom",)))
     assert difference.delta == {}
     assert "nothing to compare" in describe(difference)
+
+
+@pytest.mark.parametrize("key", ["data", "seq_len", "model", "model_source"])
+def test_losses_on_another_validation_text_are_not_compared(key):
+    base = variant("baseline", config={key: "one"})
+    made = compare(base, variant(eval_loss=0.1, config={key: "another"}))
+    assert "eval_loss" not in made.delta
+    assert made.quality_gap == f"another {key} means another validation text"
+    assert "eval loss" not in describe(made)

@@ -4,7 +4,9 @@ no run stays RUNNING, and the message says what to do."""
 from __future__ import annotations
 
 import json
+import shlex
 import signal
+import subprocess
 import socket
 import time
 from collections import Counter
@@ -15,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.command import kinds, runs, start_trainperf, trainperf
+from tests.command import COMMAND, environment, kinds, runs, start_trainperf, trainperf
 from tests.mlflow_server import TrackingServer
 
 TASKS = """
@@ -297,6 +299,35 @@ def test_two_studies_at_once_in_a_new_store_both_finish(folder: Path) -> None:
         _, errors = command.communicate(timeout=200)
         assert command.returncode == 0, errors
     assert kinds(runs(folder)) == Counter(study=2, variant=4, repeat=8)
+
+
+def test_a_password_on_the_command_line_stays_off_the_disk(folder: Path) -> None:
+    uri = f"sqlite:///{folder}/m.db?x=1&password=s3cret"
+    done = trainperf(
+        *("measure", "--task", "my_task:two_lines", "--candidate", "c:work=1", *QUICK),
+        *("--tracking-uri", uri),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    held = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".db" and b"s3cret" in path.read_bytes()
+    ]
+    assert held == []
+    assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_closed_standard_streams_lose_nothing(folder: Path) -> None:
+    arguments = ("measure", "--task", "my_task:two_lines", "--candidate", "c:work=1", *QUICK)
+    command = shlex.join([*COMMAND, *arguments])
+    for redirect in (">&-", "2>&-", "<&- 2>&-", "| true"):
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", f"{command} {redirect}"],
+            cwd=folder, env=environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (redirect, done.stderr)
+    assert kinds(runs(folder)) == Counter(study=4, variant=8, repeat=16)
 
 
 def test_doctor_tells_each_check_with_status_detail_and_remedy(folder: Path) -> None:

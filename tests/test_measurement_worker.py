@@ -84,6 +84,44 @@ TASKS = """
 
     def number(config):
         return 42
+
+    def undecodable(config):
+        raise RuntimeError("bad " + chr(0xDCFF) + " name")
+
+    def child_holds_on(config):
+        if os.fork() == 0:
+            time.sleep(1000)
+        os._exit(3)
+
+    def leaves_a_child(config):
+        import subprocess
+        child = subprocess.Popen(["sleep", "1000"])
+        open("child.pid", "w").write(str(child.pid))
+        return lambda: None
+
+    def own_refusal(config):
+        from trainperf_mlflow.errors import PlanError
+        class Refusal(PlanError):
+            def __init__(self, a, b):
+                super().__init__(a + b)
+        raise Refusal("not ", "today")
+
+    def counts_backwards(config):
+        from trainperf_mlflow import Task
+        class Backwards(Task):
+            samples_per_step = -5
+            def next_batch(self): return None
+            def forward(self, batch): return torch.zeros((), requires_grad=True)
+            def optimizer_step(self): pass
+        return Backwards()
+
+    def reuses_its_loss(config):
+        loss = torch.zeros(())
+        count = [0]
+        def step():
+            count[0] += 1
+            return loss.fill_(count[0])
+        return step
 """
 
 
@@ -162,6 +200,9 @@ def test_each_worker_is_a_fresh_process_with_the_same_settings(launcher: Launche
         ("leaves", Status.FAILED, "exit code 7"),
         ("crashes", Status.FAILED, "SIGSEGV"),
         ("dies", Status.FAILED, "killed (signal 9)"),
+        ("undecodable", Status.FAILED, "bad \\udcff name"),
+        ("child_holds_on", Status.FAILED, "exit code 3"),
+        ("counts_backwards", Status.FAILED, "samples_per_step is -5"),
     ],
 )
 def test_what_goes_wrong_in_a_task_has_a_status_and_a_text(
@@ -189,6 +230,36 @@ def test_a_kill_counts_as_out_of_memory_where_the_kernel_says_so(
         with pytest.raises(WorkerError) as caught:
             worker.ask("warmup", timeout=60, steps=1)
     assert caught.value.status is status
+
+
+def test_what_a_task_leaves_running_ends_with_its_worker(launcher: Launcher) -> None:
+    with launcher.worker() as worker:
+        build(worker, "leaves_a_child")
+        child = int((launcher_folder(launcher) / "child.pid").read_text())
+        assert _alive(child)
+    wait_until(lambda: not _alive(child))
+
+
+def launcher_folder(launcher: Launcher) -> Path:
+    return Path(psutil.Process(launcher.server_pid).cwd())
+
+
+def test_a_refusal_of_a_tasks_own_class_is_still_a_refusal(launcher: Launcher) -> None:
+    with launcher.worker() as worker, pytest.raises(PlanError, match="not today"):
+        build(worker, "own_refusal")
+
+
+def test_each_loss_is_kept_as_it_was_although_the_task_reuses_its_buffer(
+    launcher: Launcher,
+) -> None:
+    with launcher.worker() as worker:
+        build(worker, "reuses_its_loss")
+        assert worker.ask("block", timeout=60, index=0, steps=3).losses == (1.0, 2.0, 3.0)
+
+
+def test_a_time_limit_of_a_month_is_no_error(launcher: Launcher) -> None:
+    with launcher.worker() as worker:
+        assert worker.ask("preflight", timeout=30 * 86400.0)
 
 
 def test_a_worker_that_does_not_answer_is_ended(launcher: Launcher) -> None:

@@ -37,7 +37,7 @@ def test_an_empty_plan_is_the_quick_workload():
     plan = make_plan({})
     (baseline,) = plan.variants()
     assert plan.workload_name == "quick"
-    assert (plan.warmup_steps, plan.steps_per_block, plan.blocks_per_repeat) == (3, 12, 1)
+    assert (plan.warmup_steps, plan.steps_per_block, plan.blocks_per_repeat) == (3, 30, 1)
     assert baseline.config["model"] == "tiny"
     assert baseline.config["precision"] == "fp32"
 
@@ -337,3 +337,10 @@ def test_all_problems_are_told_at_once_and_none_at_great_length():
     assert "seed: 'xxx" in message
     assert "unknown key 'yyy" in message
     assert len(message) < 1500
+
+
+def test_bytes_that_are_no_text_and_negative_thresholds_are_refused():
+    with pytest.raises(PlanError, match="UTF-8"):
+        make_plan({"candidates": ["bf16"], "task": "a:b", "set": {"y": "\udcff"}})
+    with pytest.raises(PlanError, match="0 or more"):
+        make_plan({"candidates": ["bf16"], "threshold": {"min_time_delta_ms": -1.0}})

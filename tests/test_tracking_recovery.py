@@ -24,6 +24,7 @@ from recorded_studies import (
     statuses,
 )
 
+from trainperf_mlflow import api
 from trainperf_mlflow.errors import PlanError, StoreError
 from trainperf_mlflow.tracking import queries
 from trainperf_mlflow.tracking.recorder import Recorder
@@ -160,6 +161,23 @@ def test_runs_without_anything_on_disk_are_only_ended(store: Store) -> None:
     recovered = recover(recorder.study_id)
     assert (recovered.sent, recovered.ended) == (0, 3)
     assert set(statuses(store).values()) == {"KILLED"}
+
+
+def test_one_damaged_study_holds_up_no_other(store: Store) -> None:
+    def left_by_a_killed_command(name: str) -> str:
+        recorder = Recorder.start(store, a_study(name))
+        recorder.record_repeat(a_repeat(recorder.study_id))
+        recorder.folder.release()
+        return recorder.study_id
+
+    broken, whole = map(left_by_a_killed_command, ("broken", "whole"))
+    spool = Spool()
+    (spool.folder(broken).path / "target.json").write_text("{")
+    said: list[str] = []
+    (found,) = api.recover(warn=said.append)
+    assert found["study_id"] == whole
+    assert any("target.json" in line for line in said)
+    assert spool.abandoned() == [broken]
 
 
 def test_recovering_nothing_known_is_refused(store: Store) -> None:

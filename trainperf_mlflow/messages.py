@@ -34,6 +34,15 @@ _REMEDIES = {
 }
 
 
+def encodable(text: str) -> str:
+    """Text that can be written as UTF-8: undecodable bytes of a file name or an error as escapes.
+
+    >>> encodable("a\udcffb")
+    'a\\\\udcffb'
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def shown(value: Any) -> str:
     """A value as its author wrote it, cut where it is long.
 

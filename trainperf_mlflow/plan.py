@@ -217,8 +217,8 @@ class Plan(_Strict):
                     f"unknown threshold {shown(key)} of the policy {name!r}"
                     f"{hint or nearest(key, defaults)}; known: {', '.join(defaults)}"
                 )
-            if not math.isfinite(value):
-                raise ValueError(f"threshold {key} is {value}; give a finite number")
+            if not math.isfinite(value) or value < 0:
+                raise ValueError(f"threshold {key} is {value}; give a finite number, 0 or more")
 
     @property
     def policy_name(self) -> str:
@@ -287,9 +287,11 @@ class Plan(_Strict):
                 )
             try:
                 text = _canonical(value)
+                json.dumps(value, ensure_ascii=False).encode("utf-8")
             except (ValueError, RecursionError):
                 raise ValueError(
-                    f"{name}: {key} = {shown(value)} cannot be kept; give a finite, plain value"
+                    f"{name}: {key} = {shown(value)} cannot be kept; "
+                    "give a finite, plain value in UTF-8"
                 ) from None
             if len(text) > MAX_SETTING_CHARS:
                 raise ValueError(

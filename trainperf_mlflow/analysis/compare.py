@@ -16,6 +16,9 @@ _SAME_SAMPLES = 0.005
 # Relative differences (percent) that the note does not call a gain or a cost.
 _NOTEWORTHY_PCT = 0.5
 _NOTEWORTHY_LOSS = 0.0005
+# Where these settings differ, the held-out text or its tokens do, and their losses say nothing
+# about each other.
+_CHOOSES_VALIDATION = ("data", "seq_len", "model", "model_source")
 # What is better when it grows; the difference is candidate - baseline.
 _CANDIDATE_MINUS_BASELINE = ("samples_per_s", "tokens_per_s", "loss", "eval_loss")
 
@@ -73,13 +76,16 @@ def compare(baseline: VariantValues, candidate: VariantValues) -> Difference:
         old, new = measured(baseline.metrics, name), measured(candidate.metrics, name)
         if old is not None and new is not None:
             delta[name] = new - old
+    quality_gap = _quality_gap(baseline, candidate)
+    if quality_gap is not None and "validation text" in quality_gap:
+        delta.pop("eval_loss", None)
     return Difference(
         delta=delta,
         pairs=len(_ok_rounds(baseline) & _ok_rounds(candidate)),
         step_time_ms=times,
         per_sample=per_sample,
         memory_gap=memory_gap,
-        quality_gap=_quality_gap(baseline, candidate),
+        quality_gap=quality_gap,
     )
 
 
@@ -152,6 +158,11 @@ def _quality_gap(baseline: VariantValues, candidate: VariantValues) -> str | Non
         return "there is no eval loss on both sides"
     if not all(variant.quality_checked for variant in both):
         return "the eval loss was not taken on real text"
+    other = [
+        key for key in _CHOOSES_VALIDATION if baseline.config.get(key) != candidate.config.get(key)
+    ]
+    if other:
+        return f"another {' and '.join(other)} means another validation text"
     return None
 
 

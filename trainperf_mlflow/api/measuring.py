@@ -18,11 +18,12 @@ from trainperf_mlflow.errors import Interrupted, MeasurementError, StoreError
 from trainperf_mlflow.measurement.conductor import Job, conduct
 from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
 from trainperf_mlflow.measurement.preflight import machine_checks
+from trainperf_mlflow.messages import encodable
 from trainperf_mlflow.plan import Plan, make_plan, read_plan
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.progress import Progress
 from trainperf_mlflow.results import Check, Comparison, Repeat, Status, Study, Variant, Workload
-from trainperf_mlflow.signals import interruptible
+from trainperf_mlflow.signals import Interruption, interruptible
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.recorder import Recorder
@@ -62,15 +63,16 @@ def measure(
     """
     plan = as_plan(plan)
     with ExitStack() as stack:
-        stack.enter_context(interruptible())
+        interruption = stack.enter_context(interruptible())
         # The server imports torch while this process imports mlflow.
         launcher = stack.enter_context(Launcher())
+        from trainperf_mlflow.tracking.health import spool_check
         from trainperf_mlflow.tracking.recorder import Recorder
         from trainperf_mlflow.tracking.spool import Spool
         from trainperf_mlflow.tracking.store import open_store
 
         spool = Spool()
-        _preflight(machine_checks(), progress)
+        _preflight((*machine_checks(), spool_check(spool)), progress)
         store = open_store(tracking_uri, experiment)
         workload = describe(plan, launcher, plan.variants(), plan.device)
         total = len(plan.variants()) * plan.repeats
@@ -78,14 +80,23 @@ def measure(
         if teller is not None:
             stack.enter_context(teller)
         say = teller.say if teller is not None else _silent
-        recorder = Recorder.start(store, _study(plan, workload), spool=spool, warn=say)
+        abandoned = spool.abandoned()
+        if abandoned:
+            say(
+                f"{len(abandoned)} interrupted studies wait on disk ({abandoned[0]} ...); "
+                "'trainperf recover' sends what MLflow lacks of them"
+            )
+        # A run that was made but whose id is not known yet could never be ended.
+        with interruption.later():
+            recorder = Recorder.start(store, _study(plan, workload), spool=spool, warn=say)
         try:
-            _run(plan, recorder, launcher, teller)
+            _run(plan, recorder, launcher, teller, interruption)
+            interruption.check()
             comparison = _compare(store, recorder)
-        except Interrupted as interruption:
+        except Interrupted as interrupt:
             recorder.kill()
             raise Interrupted(
-                interruption.signum,
+                interrupt.signum,
                 f"interrupted; what was measured is kept in study {recorder.study_id}, "
                 f"decide about it with: trainperf compare {recorder.study_id}",
             ) from None
@@ -116,8 +127,10 @@ def _preflight(checks: tuple[Check, ...], progress: TextIO | None) -> None:
         )
     if progress is not None:
         for check in checks:
+            # A closed terminal or a full disk behind it is no reason not to measure.
             if check.status == "warn":
-                progress.write(f"{check.check}: {check.detail}; {check.remedy}\n")
+                with suppress(OSError, ValueError):
+                    progress.write(f"{check.check}: {check.detail}; {check.remedy}\n")
 
 
 def describe(
@@ -133,7 +146,7 @@ def describe(
         try:
             workload: Workload = worker.ask(
                 "describe",
-                timeout=DESCRIBE_TIMEOUT_S,
+                timeout=min(plan.max_time or DESCRIBE_TIMEOUT_S, DESCRIBE_TIMEOUT_S),
                 task=plan.task,
                 variants=variants,
                 seed=plan.seed,
@@ -158,17 +171,33 @@ def _study(plan: Plan, workload: Workload) -> Study:
         variants=plan.variants(),
         workload=workload,
         label=plan.label,
-        command=shlex.join(sys.argv),
+        command=_command(),
         created_at=time.time(),
         toolkit_version=trainperf_mlflow.__version__,
     )
+
+
+def _command() -> str:
+    """How this study was asked for, without passwords and fit for every encoding."""
+    from trainperf_mlflow.tracking.uris import masked
+
+    program, *arguments = sys.argv
+    if Path(program).name in ("__main__.py", "trainperf"):
+        program = "trainperf"
+    return encodable(shlex.join([program, *map(masked, arguments)]))
 
 
 def _names(plan: Plan) -> str:
     return ", ".join(candidate.name for candidate in plan.candidates) or "probe"
 
 
-def _run(plan: Plan, recorder: Recorder, launcher: Launcher, teller: Progress | None) -> None:
+def _run(
+    plan: Plan,
+    recorder: Recorder,
+    launcher: Launcher,
+    teller: Progress | None,
+    interruption: Interruption,
+) -> None:
     job = Job(
         study_id=recorder.study_id,
         task=plan.task,
@@ -185,6 +214,7 @@ def _run(plan: Plan, recorder: Recorder, launcher: Launcher, teller: Progress | 
     )
 
     def announce(variant: str, index: int) -> None:
+        interruption.check()
         if teller is not None:
             teller.running(variant, index, plan.repeats)
 
@@ -192,6 +222,7 @@ def _run(plan: Plan, recorder: Recorder, launcher: Launcher, teller: Progress | 
     for repeat in conduct(job, launcher.worker, announce):
         rounds = max(rounds, repeat.index + 1)
         recorder.record_repeat(repeat)
+        interruption.check()
         if teller is not None:
             teller.advance(
                 repeat.variant, repeat.index, plan.repeats, repeat.status.value, _detail(repeat)

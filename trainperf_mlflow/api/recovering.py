@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainperf_mlflow.api.reading import decide_again
-from trainperf_mlflow.errors import MeasurementError, PlanError
+from trainperf_mlflow.errors import MeasurementError, PlanError, StoreError
 
 
 def recover(
@@ -32,8 +32,15 @@ def recover(
     spool = Spool()
     tell = warn or (lambda message: None)
     recovered = []
+    failed: StoreError | None = None
     for study_id in spool.studies() if study is None else [study]:
-        found = recover_study(study_id, tracking_uri=tracking_uri, spool=spool, warn=tell)
+        try:
+            found = recover_study(study_id, tracking_uri=tracking_uri, spool=spool, warn=tell)
+        except StoreError as error:
+            # One study that is damaged, or still being measured, holds up no other.
+            tell(str(error))
+            failed = failed or error
+            continue
         decision = found.decision
         if found.complete and decision is None:
             try:
@@ -49,4 +56,6 @@ def recover(
                 "complete": found.complete,
             }
         )
+    if failed is not None and not recovered:
+        raise failed
     return recovered

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +15,7 @@ from trainperf_mlflow.cli.options import Group, one_line, plan_options, store_op
 from trainperf_mlflow.cli.phase import phase
 from trainperf_mlflow.cli.profile import profile
 from trainperf_mlflow.cli.trace import trace
-from trainperf_mlflow.errors import EXIT_FAULT
+from trainperf_mlflow.errors import EXIT_NOTHING_MEASURED
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -184,10 +186,21 @@ def main() -> None:
     # MLflow's imports make a million objects that all live on: to look for garbage among
     # them, now and once more when the interpreter ends, takes a second and frees nothing.
     gc.set_threshold(50_000)
+    # A closed standard stream's number would go to the next file, and workers would write into it.
+    for stream in range(3):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        click.echo("trainperf: the current folder was deleted; change to another", err=True)
+        sys.exit(EXIT_NOTHING_MEASURED)
     try:
         cli()
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(EXIT_FAULT)
+        # Whoever read the result has read enough; it is recorded all the same.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         gc.freeze()

@@ -77,6 +77,7 @@ def _fork(control: socket.socket, connection_fd: int, log_fd: int) -> int:
     status = 1
     try:
         die_with_parent()
+        os.setpgid(0, 0)  # so that its own children can be ended with it
         control.close()
         # What a model or a task prints is never part of the command's result.
         os.dup2(log_fd, 1)

@@ -8,17 +8,19 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 import psutil
 
-from trainperf_mlflow.errors import MeasurementError, TrainperfError
+from trainperf_mlflow.errors import MeasurementError
 from trainperf_mlflow.measurement.forkserver import MESSAGE_BYTES
+from trainperf_mlflow.messages import encodable
 from trainperf_mlflow.results import Status
 
 # Identical processes differ mostly because glibc's heap settles differently in
@@ -30,6 +32,7 @@ ALLOCATOR_SETTINGS = {
     "MALLOC_TOP_PAD_": "67108864",
 }
 LOG_TAIL_BYTES = 2000
+LONGEST_WAIT_S = 2_000_000.0  # what fits the system's milliseconds
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
@@ -69,7 +72,7 @@ class Worker:
         """
         try:
             self._connection.send((request, arguments))
-            if not self._connection.poll(timeout):
+            if not self._answered(timeout):
                 self.kill()
                 raise WorkerError(
                     Status.TIMEOUT, f"no answer to {request!r} within {timeout:.0f} s; stopped"
@@ -78,17 +81,55 @@ class Worker:
         except (EOFError, ConnectionError):
             raise self._death() from None
         if kind == "refused":
-            error: TrainperfError = answer
-            raise error
+            refusal, text = answer
+            raise refusal(text)
         if kind == "failed":
             status, text = answer
             raise WorkerError(status, text)
         return answer
 
+    def _answered(self, timeout: float | None) -> bool:
+        """Wait for an answer; the end of the process counts as one, even where a child of the
+        task's own still holds the connection open.
+
+        Raises:
+            EOFError: the process has ended without an answer.
+        """
+        if not hasattr(os, "pidfd_open"):
+            return self._connection.poll(timeout and min(timeout, LONGEST_WAIT_S))
+        try:
+            process = os.pidfd_open(self.pid)
+        except OSError:
+            raise EOFError from None
+        try:
+            longest = None if timeout is None else min(timeout, LONGEST_WAIT_S)
+            ready = wait([self._connection, process], longest)
+            if process in ready and not self._connection.poll(0):
+                raise EOFError
+        finally:
+            os.close(process)
+        return bool(ready)
+
+    def _ended_by_itself(self) -> bool:
+        """Whether the process is gone already, or goes within a second."""
+        with suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            for _ in range(100):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    return True
+                time.sleep(0.01)
+            return False
+        return True
+
     def _death(self) -> WorkerError:
+        by_itself = self._ended_by_itself()
         code = self.kill()
-        tail = self.log_tail()
+        tail = encodable(self.log_tail())
         said = f"; it last said: {tail}" if tail else ""
+        if not by_itself:
+            return WorkerError(
+                Status.FAILED, f"the worker closed its connection without an answer{said}"
+            )
         if code == -signal.SIGKILL:
             if oom_kill_count() > self._oom_kills:
                 return WorkerError(
@@ -117,8 +158,10 @@ class Worker:
         self._ended = True
         self._connection.close()
         # A process whose connection closed because it is dying keeps its own exit status.
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        # With its children: what a task leaves running would compete with the next repeat.
+        for end, target in ((os.killpg, self.pid), (os.kill, self.pid)):
+            with suppress(ProcessLookupError, PermissionError):
+                end(target, signal.SIGKILL)
         return self._launcher.wait(self.pid)
 
     def __enter__(self) -> Self:

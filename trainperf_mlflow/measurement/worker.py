@@ -6,6 +6,7 @@ take turns. It answers with plain records; errors become a status and a text.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import traceback
@@ -27,6 +28,7 @@ from trainperf_mlflow.measurement.memory import (
 )
 from trainperf_mlflow.measurement.protocol import Built, Finished, Warmed
 from trainperf_mlflow.measurement.timing import diverged, first_step, timed_block
+from trainperf_mlflow.messages import encodable
 from trainperf_mlflow.results import Block, Effect, Setting, Status, Workload
 from trainperf_mlflow.workloads.task import Task, build_task, run_step
 
@@ -74,9 +76,12 @@ class Repeat:
         self.compiled = config.get("compile", "off") not in ("off", False, None)
         begin = time.perf_counter()
         self._task = build_task(task, config, seed, self.device, data_seed)
+        samples = float(self.task.samples_per_step)
+        if not (math.isfinite(samples) and samples > 0):
+            raise ValueError(f"samples_per_step is {samples}; a step has a positive number of them")
         return Built(
             build_s=time.perf_counter() - begin,
-            samples_per_step=float(self.task.samples_per_step),
+            samples_per_step=samples,
             tokens_per_step=self.task.tokens_per_step,
             quality_checked=self.task.quality_checked,
             environment=environment(self.device),
@@ -191,12 +196,19 @@ def serve(connection: Connection) -> None:
         try:
             answer: tuple[str, Any] = ("done", requests[name](**arguments))
         except TrainperfError as error:
-            answer = ("refused", error)
+            answer = ("refused", (refusal_of(error), encodable(str(error))))
         except BaseException as error:
             # SystemExit and KeyboardInterrupt of a user's task are failures of that task too.
             traceback.print_exc()
             answer = ("failed", (status_of(error), describe_error(error)))
         connection.send(answer)
+
+
+def refusal_of(error: TrainperfError) -> type[TrainperfError]:
+    """The toolkit's own class of an error: a subclass of a task's may not exist elsewhere."""
+    return next(
+        kind for kind in type(error).__mro__ if kind.__module__ == TrainperfError.__module__
+    )
 
 
 def status_of(error: BaseException) -> Status:
@@ -223,4 +235,4 @@ def describe_error(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if frames:
         text += f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"  # noqa: PTH119
-    return text[:MAX_ERROR_CHARS]
+    return encodable(text[:MAX_ERROR_CHARS])

@@ -59,7 +59,7 @@ def comparison_text(
     if width is None:
         width = shutil.get_terminal_size((100, 24)).columns
     if colour is None:
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     buffer = io.StringIO()
     console = Console(
         file=buffer,

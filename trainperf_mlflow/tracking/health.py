@@ -32,7 +32,7 @@ def check_store(tracking_uri: str | None = None, experiment: str | None = None) 
     try:
         uri = resolve_uri(tracking_uri)
     except StoreError as error:
-        return [_failed("store", error), _spool()]
+        return [_failed("store", error), spool_check(Spool())]
     path = sqlite_path(uri)
     if path is not None and not path.exists():
         checks = [_new_sqlite(path)]
@@ -41,7 +41,7 @@ def check_store(tracking_uri: str | None = None, experiment: str | None = None) 
         checks, location = _existing(uri, tracking_uri, experiment)
     if checks[0].status != "fail" and location is not None:
         checks.append(_artifacts(location))
-    return [*checks, _spool()]
+    return [*checks, spool_check(Spool())]
 
 
 def _new_sqlite(path: Path) -> Check:
@@ -87,8 +87,8 @@ def _artifacts(location: str) -> Check:
     return _room("artifacts", folder, "make it writable, or choose another store")
 
 
-def _spool() -> Check:
-    return _room("results on disk", Spool().root, "set TRAINPERF_HOME to a writable folder")
+def spool_check(spool: Spool) -> Check:
+    return _room("results on disk", spool.root, "set TRAINPERF_HOME to a writable folder")
 
 
 def _room(name: str, folder: Path, remedy: str) -> Check:

@@ -181,6 +181,17 @@ class Spool:
         """The ids of the studies that wait."""
         return sorted(path.parent.name for path in self.root.glob("*/study.json"))
 
+    def abandoned(self) -> list[str]:
+        """Those of them that no command is measuring or recovering now."""
+        ids = []
+        for study_id in self.studies():
+            folder = self.folder(study_id)
+            with suppress(SpoolError):
+                folder.acquire()
+                folder.release()
+                ids.append(study_id)
+        return ids
+
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader, or a crash, finds it whole or not at all."""

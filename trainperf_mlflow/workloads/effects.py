@@ -144,7 +144,7 @@ def _compile(task: CausalLM, wanted: Setting, observed: Observed) -> Finding:
 
 def _fused(task: CausalLM, wanted: Setting, observed: Observed) -> Finding:
     if observed.ops:
-        ran = observed.ran("_fused_")
+        ran = observed.ran("_fused_adam", "_fused_sgd", "_fused_adagrad")
         return ran is bool(wanted), f"the fused kernel {'ran' if ran else 'did not run'}"
     on = bool(task.optimizer.param_groups[0].get("fused"))
     return on is bool(wanted), f"the optimizer has fused={on}"

@@ -100,7 +100,7 @@ class CallableTask(Task):
         """
         loss = self.step()
         if isinstance(loss, Tensor) and loss.numel() == 1:
-            return loss.detach()
+            return kept(loss)
         if loss is None or (isinstance(loss, (int, float)) and not isinstance(loss, bool)):
             return loss
         if isinstance(loss, np.generic) and isinstance(loss.item(), (int, float)):
@@ -145,7 +145,13 @@ def run_step(task: Task) -> Tensor | float | None:
         loss = task.forward(task.next_batch())
         task.backward(loss)
     task.optimizer_step()
-    return None if loss is None else loss.detach()
+    return None if loss is None else kept(loss)
+
+
+def kept(loss: Tensor) -> Tensor:
+    """The loss as it is now, not synchronised: its buffer may be written again by the next step,
+    as a CUDA graph's output is."""
+    return loss.detach().clone()
 
 
 def build_task(
