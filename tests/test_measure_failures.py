@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import subprocess
 import socket
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from trainperf_mlflow.cli.estimate import estimate
-from trainperf_mlflow.cli.options import Group, one_line, plan_options, store_options
+from trainperf_mlflow.cli.options import Group, one_line, plan_options, store_options, tell
 from trainperf_mlflow.cli.phase import phase
 from trainperf_mlflow.cli.profile import profile
 from trainperf_mlflow.cli.trace import trace
@@ -63,7 +63,7 @@ def measure(
     )
     _print_comparison(comparison, output)
     links = api.study_links(comparison.study_id, tracking_uri=tracking_uri)
-    click.echo(where_to_look(links), err=output == "json")
+    tell(where_to_look(links), err=output == "json")
 
 
 @cli.command()
@@ -94,7 +94,7 @@ def decisions(
     from trainperf_mlflow.reporting.listing import format_rows
 
     frame = api.decisions(experiment, decision or None, tracking_uri=tracking_uri)
-    click.echo(format_rows(frame, output))
+    tell(format_rows(frame, output))
 
 
 @cli.command()
@@ -117,12 +117,12 @@ def recover(study: str | None, tracking_uri: str | None, output: str) -> None:
         warn=lambda message: click.echo(one_line(message), err=True),
     )
     if output == "json":
-        click.echo(json.dumps({"schema_version": "trainperf-recover/v1", "studies": recovered}))
+        tell(json.dumps({"schema_version": "trainperf-recover/v1", "studies": recovered}))
         return
     if not recovered:
-        click.echo("nothing waits on disk")
+        tell("nothing waits on disk")
     for item in recovered:
-        click.echo(
+        tell(
             f"{item['study_id']}: {item['sent']} result(s) sent"
             + (f", decision: {item['decision']}" if item["decision"] else "")
         )
@@ -144,9 +144,9 @@ def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> Non
     checks = api.doctor(tracking_uri=tracking_uri, experiment=experiment)
     if output == "json":
         rows = [check.model_dump() for check in checks]
-        click.echo(json.dumps({"schema_version": "trainperf-doctor/v1", "checks": rows}))
+        tell(json.dumps({"schema_version": "trainperf-doctor/v1", "checks": rows}))
     else:
-        click.echo(format_checks(checks))
+        tell(format_checks(checks))
     if any(check.status == "fail" for check in checks):
         sys.exit(EXIT_NOTHING_MEASURED)
 
@@ -163,9 +163,9 @@ def _print_comparison(comparison: Any, output: str) -> None:
     from trainperf_mlflow.reporting.table import comparison_text
 
     if output == "json":
-        click.echo(json.dumps(comparison.summary()))
+        tell(json.dumps(comparison.summary()))
     else:
-        click.echo(comparison_text(comparison))
+        tell(comparison_text(comparison))
 
 
 def where_to_look(links: dict[str, str]) -> str:
@@ -199,8 +199,5 @@ def main() -> None:
         sys.exit(EXIT_NOTHING_MEASURED)
     try:
         cli()
-    except BrokenPipeError:
-        # Whoever read the result has read enough; it is recorded all the same.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         gc.freeze()

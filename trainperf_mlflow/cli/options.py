@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,6 +30,18 @@ class Command(click.Command):
 
 class Group(click.Group):
     command_class = Command
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print a result. A reader that has gone has read enough: what was done stays done."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is None:  # closed by whoever started the command
+        return
+    try:
+        click.echo(text, err=err)
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
 
 
 def one_line(text: str) -> str:
