@@ -30,7 +30,7 @@ def cli() -> None:
     \b
     Exit codes: 0 done (whatever the decision), 1 a fault of the toolkit,
     2 wrong usage or an invalid plan, 3 nothing could be measured or recorded,
-    4 the evidence does not match, 130 and 143 after a signal.
+    4 the evidence does not match, 129, 130 and 143 after a signal.
     """
 
 
