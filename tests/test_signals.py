@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from trainperf_mlflow import signals
 from trainperf_mlflow.errors import Interrupted
 from trainperf_mlflow.signals import interruptible
+
+
+@pytest.fixture(autouse=True)
+def handlers_of_a_terminal() -> Iterator[None]:
+    """As in a foreground process: whoever runs the tests may have these signals ignored."""
+    before = {number: signal.getsignal(number) for number in signals.SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_nohup_keeps_its_word() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with interruptible() as interruption:
+        signal.raise_signal(signal.SIGHUP)
+        interruption.check()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def swallowing(number: signal.Signals) -> None:

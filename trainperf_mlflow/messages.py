@@ -37,8 +37,8 @@ _REMEDIES = {
 def encodable(text: str) -> str:
     """Text that can be written as UTF-8: undecodable bytes of a file name or an error as escapes.
 
-    >>> encodable("a\udcffb")
-    'a\\\\udcffb'
+    >>> len(encodable("a" + chr(0xDCFF))), encodable("Grüße")
+    (7, 'Grüße')
     """
     return text.encode("utf-8", "backslashreplace").decode()
 

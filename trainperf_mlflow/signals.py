@@ -52,6 +52,8 @@ def interruptible() -> Iterator[Interruption]:
         return
     interruption = Interruption()
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup: the study is to outlive its terminal
+        del before[signal.SIGHUP]
 
     def restore() -> None:
         for number, handler in before.items():
@@ -69,7 +71,7 @@ def interruptible() -> Iterator[Interruption]:
             restore()
             signal.raise_signal(number)
 
-    for number in SIGNALS:
+    for number in before:
         signal.signal(number, interrupt)
     try:
         yield interruption
