@@ -117,3 +117,8 @@ def test_losses_on_another_validation_text_are_not_compared(key):
     assert "eval_loss" not in made.delta
     assert made.quality_gap == f"another {key} means another validation text"
     assert "eval loss" not in describe(made)
+    # On random data just as well, although its losses are told otherwise.
+    unchecked = {"quality_checked": False}
+    base = variant("baseline", config={key: "one"}, **unchecked)
+    made = compare(base, variant(eval_loss=0.1, config={key: "another"}, **unchecked))
+    assert "eval_loss" not in made.delta

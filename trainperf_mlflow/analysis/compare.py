@@ -72,20 +72,20 @@ def compare(baseline: VariantValues, candidate: VariantValues) -> Difference:
     if memory_gap is None:
         before, after = baseline.metrics["peak_mem_mb"], candidate.metrics["peak_mem_mb"]
         delta |= _saving("peak_mem_mb", "peak_mem_pct", before, after)
+    other_validation = _other_validation(baseline, candidate)
     for name in _CANDIDATE_MINUS_BASELINE:
+        if name == "eval_loss" and other_validation:
+            continue
         old, new = measured(baseline.metrics, name), measured(candidate.metrics, name)
         if old is not None and new is not None:
             delta[name] = new - old
-    quality_gap = _quality_gap(baseline, candidate)
-    if quality_gap is not None and "validation text" in quality_gap:
-        delta.pop("eval_loss", None)
     return Difference(
         delta=delta,
         pairs=len(_ok_rounds(baseline) & _ok_rounds(candidate)),
         step_time_ms=times,
         per_sample=per_sample,
         memory_gap=memory_gap,
-        quality_gap=quality_gap,
+        quality_gap=_quality_gap(baseline, candidate, other_validation),
     )
 
 
@@ -152,17 +152,23 @@ def _memory_gap(baseline: VariantValues, candidate: VariantValues) -> str | None
     return None
 
 
-def _quality_gap(baseline: VariantValues, candidate: VariantValues) -> str | None:
+def _other_validation(baseline: VariantValues, candidate: VariantValues) -> list[str]:
+    """The settings by which the two were evaluated on different data."""
+    return [
+        key for key in _CHOOSES_VALIDATION if baseline.config.get(key) != candidate.config.get(key)
+    ]
+
+
+def _quality_gap(
+    baseline: VariantValues, candidate: VariantValues, other_validation: list[str]
+) -> str | None:
     both = (baseline, candidate)
     if any(measured(variant.metrics, "eval_loss") is None for variant in both):
         return "there is no eval loss on both sides"
     if not all(variant.quality_checked for variant in both):
         return "the eval loss was not taken on real text"
-    other = [
-        key for key in _CHOOSES_VALIDATION if baseline.config.get(key) != candidate.config.get(key)
-    ]
-    if other:
-        return f"another {' and '.join(other)} means another validation text"
+    if other_validation:
+        return f"another {' and '.join(other_validation)} means another validation text"
     return None
 
 
