@@ -41,8 +41,41 @@ class Safety(Record):
     admitted: bool
 
 
+class MemorySample(Record):
+    """What lived at one moment of a step; the categories add up to all tracked memory."""
+
+    at_ms: float  # since the step's start; the tracker itself slows this step
+    phase: str
+    memory_mb: dict[str, float]
+
+
+class Peaks(Record):
+    """What a device can do at most, and how that is known."""
+
+    device: str
+    tflops: dict[str, float]  # by precision: fp32, tf32, bf16, fp16; dense, without sparsity
+    memory_gb_s: float  # GB (1e9 bytes) per second
+    source: str  # a data sheet, or how it was timed here
+    evidence_level: Literal["theoretical", "measured"]
+
+
+class RooflinePoint(Record):
+    """A step or one of its phases under the roofline of its device."""
+
+    name: str  # "step" or a phase
+    precision: str  # which of the peaks' it is held against
+    time_ms: float
+    flops: float  # counted
+    moved_bytes: float  # estimated: each operator's inputs and outputs, nothing cached or fused
+    intensity: float  # FLOP per byte
+    achieved_tflops: float
+    attainable_tflops: float  # min(peak, intensity x bandwidth)
+    fraction: float  # achieved of attainable
+    bound: Literal["compute", "memory"]
+
+
 class PhaseMeasurement(Record):
-    """What one fresh process showed of its phases; ms, MiB, FLOPs, each by phase."""
+    """What one fresh process showed of its phases; ms, MiB, FLOPs, bytes, each by phase."""
 
     # One value per step; a step's phases add up to the step.
     step_ms: tuple[float, ...]
@@ -54,6 +87,10 @@ class PhaseMeasurement(Record):
     # At the moment of the phase's peak, by category; they add up to ``peak_mem_mb``.
     memory_mb: dict[str, dict[str, float]] = Field(default_factory=dict)
     matmul_flops: dict[str, float] = Field(default_factory=dict)
+    moved_bytes: dict[str, float] = Field(default_factory=dict)
+    # One step's memory over time, at most 400 samples, peaks kept.
+    memory_over_step: tuple[MemorySample, ...] = ()
+    peaks: Peaks | None = None  # of the device it ran on, where they are known
     recomputed_modules: int | None = None  # module calls that backward repeated
     notes: tuple[str, ...] = ()
 
