@@ -114,6 +114,11 @@ class TraceMeasurement(Record):
     trace_bytes: int  # as JSON, before compression
     operators: tuple[Operator, ...]
     phase_ms: dict[str, float]  # as the trace's marks show them, per step, on the host
+    # What the trace's analysis says of a profiled step; ms, as `analysis.traces` explains.
+    parts_ms: dict[str, float] = Field(default_factory=dict)  # add up to the step
+    kinds_ms: dict[str, float] = Field(default_factory=dict)
+    matmul_precision_ms: dict[str, float] = Field(default_factory=dict)
+    recompute_ms: float | None = None  # None: the trace cannot tell
     loss: float | None = None
     peak_mem_mb: float | None = None
     peak_mem_source: Literal["accelerator_allocator", "tensor_tracker"] | None = None

@@ -8,7 +8,6 @@ up, and its size tells how many steps the budget allows.
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 import time
 from contextlib import AbstractContextManager
@@ -18,7 +17,15 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from trainperf_mlflow.analysis.operators import MARK, phase_times, top_operators
+from trainperf_mlflow.analysis.traces import analyse
+from trainperf_mlflow.analysis.traces_summary import (
+    kind_times,
+    matmul_precisions,
+    part_times,
+    phase_times,
+    recompute_time,
+    top_operators,
+)
 from trainperf_mlflow.attribution import TraceMeasurement
 from trainperf_mlflow.measurement.memory import (
     MIB,
@@ -38,6 +45,7 @@ from trainperf_mlflow.measurement.timing import (
 from trainperf_mlflow.workloads.marked import MarkedTask
 from trainperf_mlflow.workloads.task import CallableTask, Task, run_step
 
+MARK = "phase."
 WAIT_STEPS, WARMUP_STEPS = 1, 2
 MIN_PLAIN_STEPS = 5
 # Viewers take a trace of this size, and the analysis reads it in seconds.
@@ -78,13 +86,11 @@ def measure_trace(
     reset_allocator_peak(device)
     step_ms, loss = _record(traced, active, raw, activities, device, WAIT_STEPS, WARMUP_STEPS)
     allocator = allocator_peak(device)
-    with no_gc():
-        # Reading millions of small objects is no garbage.
-        events = json.loads(raw.read_bytes())["traceEvents"]
     size = raw.stat().st_size
     with raw.open("rb") as plain_file, gzip.open(target, "wb", _COMPRESSION) as packed:
         shutil.copyfileobj(plain_file, packed)
     raw.unlink()
+    found = analyse(target)
     peak_mb, source = _peak(task, device, compiled, allocator)
     return TraceMeasurement(
         active_steps=active,
@@ -92,8 +98,12 @@ def measure_trace(
         plain_step_ms=plain.wall_ms / len(plain.step_ms),
         activities=tuple(activity.name for activity in activities),
         trace_bytes=size,
-        operators=top_operators(events, top),
-        phase_ms=phase_times(events),
+        operators=top_operators(found, top),
+        phase_ms=phase_times(found),
+        parts_ms=part_times(found),
+        kinds_ms=kind_times(found),
+        matmul_precision_ms=matmul_precisions(found),
+        recompute_ms=recompute_time(found),
         loss=read_losses([loss])[0],
         peak_mem_mb=peak_mb,
         peak_mem_source=source,
