@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,3 +158,17 @@ def test_what_the_store_does_not_take_stays_on_disk(
     assert {(attempt.variant, attempt.index) for attempt in kept} == {
         (attempt.variant, attempt.index) for attempt in ALL
     }
+
+
+def test_a_full_disk_ends_no_measurement_that_the_store_still_takes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    told = io.StringIO()
+    answering(monkeypatch, *ALL)
+    monkeypatch.setattr("trainperf_mlflow.tracking.explaining.write_whole", full)
+    tp.phase("asked", repeats=2, tracking_uri=store.tracking_uri, progress=told)
+    assert summary_of(store, "bf16")["repeats"] == 2
+    assert told.getvalue().count("No space left on device") == 1

@@ -73,9 +73,10 @@ class Opened:
                     teller.running(variant, index, rounds)
 
             for attempt in explain(job, self.launcher.worker, look, announce, prepare):
-                self.kept.write(
-                    f"{file_name(attempt.variant)}-{attempt.index:04d}.json", attempt.to_json()
-                )
+                name = f"{file_name(attempt.variant)}-{attempt.index:04d}.json"
+                problem = self.kept.keep(name, attempt.to_json())
+                if problem is not None and teller is not None:
+                    teller.say(problem)
                 if teller is not None:
                     said = detail(attempt) if attempt.status is Status.OK else attempt.error
                     teller.advance(

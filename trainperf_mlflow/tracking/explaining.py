@@ -21,7 +21,7 @@ from trainperf_mlflow.analysis.explanation import TRACE_FILE
 from trainperf_mlflow.errors import EvidenceError, StoreError
 from trainperf_mlflow.results import Study, VariantValues
 from trainperf_mlflow.tracking import names, queries
-from trainperf_mlflow.tracking.spool import Spool, SpoolError, write_whole
+from trainperf_mlflow.tracking.spool import Spool, write_whole
 from trainperf_mlflow.tracking.store import Store, refusals
 
 PHASES_FILE = "phases/phases.json"
@@ -37,19 +37,23 @@ class Kept:
         spool = Spool()
         spool.prepare()
         self.path = Path(tempfile.mkdtemp(prefix=f"{kind}-{study_id[:12]}-", dir=spool.root))
+        self._told = False
 
-    def write(self, name: str, text: str) -> None:
-        """Write a file whole.
+    def keep(self, name: str, text: str) -> str | None:
+        """Write a file whole; what kept it from the disk, the first time that happens.
 
-        Raises:
-            SpoolError: the disk is full or read-only.
+        What was measured is still in memory and goes to MLflow: a full disk ends nothing.
         """
         try:
             write_whole(self.path / name, text)
         except OSError as error:
-            raise SpoolError(
-                f"{str(self.path / name)!r} cannot be written ({error.strerror}); free some space"
-            ) from None
+            if not self._told:
+                self._told = True
+                return (
+                    f"{str(self.path)!r} cannot be written ({error.strerror}): should MLflow not "
+                    "take the results either, they are lost; free some space"
+                )
+        return None
 
     def remove(self) -> None:
         """MLflow has everything."""
