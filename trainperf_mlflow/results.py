@@ -73,6 +73,26 @@ class Workload(Record):
     facts: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+class PublishedDecision(Record):
+    """What a published report decided, in its own words."""
+
+    decision: str
+    reason: str | None = None  # a code, or the author's sentence
+    next_action: str | None = None
+    best_candidate: str | None = None
+
+
+class Source(Record):
+    """The published report that a study was imported from."""
+
+    file: str  # its name, for people
+    format: str  # as `evidence.formats` names it
+    sha256: str  # of the file's bytes
+    schema_version: str | None = None
+    semantic_id: str | None = None
+    published: PublishedDecision | None = None
+
+
 class Study(Record):
     """What was asked for and on what it ran: ``study.json``, written before the first step."""
 
@@ -87,6 +107,7 @@ class Study(Record):
     variants: tuple[Variant, ...]
     workload: Workload
     label: str | None = None
+    source: Source | None = None  # imported: decided by the bare rule, its runs were not paired
     command: str  # how to repeat it
     created_at: float  # Unix seconds
     toolkit_version: str
@@ -135,13 +156,15 @@ class Repeat(Record):
     first_step_ms: float | None = None
     blocks: tuple[Block, ...] = ()
     peak_mem_mb: float | None = None
-    peak_mem_source: Literal["accelerator_allocator", "tensor_tracker"] | None = None
+    peak_mem_source: Literal["accelerator_allocator", "tensor_tracker", "reported"] | None = None
     peak_reserved_mb: float | None = None
     num_alloc_retries: int | None = None
     host_peak_rss_mb: float | None = None
     loss: float | None = None  # of the last measured step
     eval_loss: float | None = None
     quality_checked: bool = False  # eval_loss was taken on held-out real data
+    # Imported: the metrics as they were published, by their MLflow names, instead of blocks.
+    reported: dict[str, float] = Field(default_factory=dict)
     effects: tuple[Effect, ...] = ()
     notes: tuple[str, ...] = ()  # what could not be measured, and why
     environment: dict[str, JsonValue] = Field(default_factory=dict)  # -> environment.json
@@ -194,8 +217,24 @@ class Decision(Record):
     next_action: str
     rollback: bool
     policy: str
+    # The numbers that decided, thresholds included, by their names.
+    numbers: dict[str, float] = Field(default_factory=dict)
     # Only intervals can confirm; a rule on point values alone stays unconfirmed.
     confidence: Literal["confirmed", "unconfirmed", "unfit"] = "unconfirmed"
+
+
+class Evaluation(Record):
+    """One variant under a budget.
+
+    ``reasons`` are the limits that it breaks (``memory_over_budget``,
+    ``throughput_below_floor``, ``quality_over_floor``), or why it cannot be judged.
+    """
+
+    name: str
+    status: Literal["feasible", "rejected", "oom", "invalid"]
+    reasons: tuple[str, ...] = ()
+    detail: str  # the same in words, with the numbers
+    reserved_over_cap: bool = False  # what the allocator reserved does not fit the cap
 
 
 class CandidateComparison(Record):
@@ -215,6 +254,74 @@ class CandidateComparison(Record):
     run_id: str | None = None
 
 
+Trend = Literal["shrank", "grew", "same", "unclear"]  # beyond the repeats' own spread
+Verdict = Literal["supported", "refuted", "not_shown"]
+
+
+class Suggestion(Record):
+    """What to try next, and the statement that it follows from."""
+
+    code: str  # of the statement
+    variant: str
+    text: str
+    win: float  # the most it could save: a share of the step's time or of the peak, 0 to 1
+    win_in: Literal["time", "memory"]
+    setting: str | None = None  # the key of the configuration that would change
+
+
+class Statement(Record):
+    """One thing that a variant's evidence shows, and why it matters."""
+
+    code: str  # stable, snake_case
+    variant: str
+    text: str
+    evidence: str  # the artifact of the variant's run that has the numbers
+    numbers: dict[str, float]
+    threshold: float | None  # what the first of the numbers crossed; None: a plain fact
+    source: str  # of the threshold
+    suggestion: Suggestion | None = None
+
+
+class PhaseChange(Record):
+    """One phase of baseline and candidate: ms for the same samples, or MiB."""
+
+    before: float
+    after: float
+    trend: Trend
+
+    @property
+    def saved(self) -> float:
+        return self.before - self.after
+
+
+class CandidateAssessment(Record):
+    """Where a candidate's time and memory went, compared with the baseline's."""
+
+    variant: str
+    verdict: Verdict | None  # on the study's hypothesis; None where it has none
+    text: str  # the verdict in words, with its numbers
+    bottleneck: str | None  # the phase that takes the most time
+    peak_phase: str | None  # the phase that holds the memory's peak
+    time: dict[str, PhaseChange]  # by phase
+    memory: dict[str, PhaseChange]
+    moved_to: str | None  # the phase to which cost moved
+    moved: str  # the same in words
+
+
+class Assessment(Record):
+    """What holds a study's variants back: ``assessment.json``. It explains, it never decides."""
+
+    schema_version: Literal["trainperf-assessment/v1"] = "trainperf-assessment/v1"
+    study_id: str
+    hypothesis: str | None
+    bottleneck: str | None  # the baseline's
+    peak_phase: str | None
+    candidates: tuple[CandidateAssessment, ...]
+    statements: tuple[Statement, ...]
+    next: tuple[Suggestion, ...]  # the largest win first
+    missing: tuple[str, ...]  # what could not be told, and how to find out
+
+
 class Comparison(Record):
     """A study's comparison and decision: ``comparison.json``."""
 
@@ -228,10 +335,12 @@ class Comparison(Record):
     policy: str
     thresholds: dict[str, float]
     baseline: VariantValues | None  # None for a probe
+    baseline_evaluation: Evaluation | None = None  # the baseline competes under a budget
     candidates: tuple[CandidateComparison, ...]
-    best_candidate: str | None
+    best_candidate: str | None  # under a budget also the baseline, or None: no variant keeps it
     decision: Decision
     warnings: tuple[str, ...] = ()
+    assessment: Assessment | None = None
 
     def summary(self) -> dict[str, Any]:
         """The object that ``--format json`` prints: the decision's fields at the top level."""
@@ -253,6 +362,7 @@ class Comparison(Record):
             "hypothesis": self.hypothesis,
             "thresholds": self.thresholds,
             "best_candidate": self.best_candidate,
+            "baseline_evaluation": _dumped(self.baseline_evaluation),
             "baseline": None if self.baseline is None else self.baseline.model_dump(mode="json"),
             "candidates": [
                 {
@@ -273,8 +383,14 @@ class Comparison(Record):
                     "note": candidate.note,
                     "pairs": candidate.pairs,
                     "run_id": candidate.run_id,
+                    "evaluation": _dumped(candidate.evaluation),
                 }
                 for candidate in self.candidates
             ],
             "warnings": list(self.warnings),
+            "assessment": self.assessment and self.assessment.model_dump(mode="json"),
         }
+
+
+def _dumped(record: Record | None) -> dict[str, Any] | None:
+    return None if record is None else record.model_dump(mode="json")

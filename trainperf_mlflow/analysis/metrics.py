@@ -24,8 +24,11 @@ def repeat_metrics(repeat: Repeat, *, compiled: bool = False) -> dict[str, float
 
     ``step_time_ms`` is the wall time of all blocks over the number of their steps, in ms;
     ``compile_s`` is what the first step took beyond a median one, in s, and only a
-    variant that compiles has it. Memory is MiB.
+    variant that compiles has it. Memory is MiB. A repeat of an imported report has the
+    values as they were published, rounded as they are.
     """
+    if repeat.reported:
+        return {name: value for name, value in repeat.reported.items() if math.isfinite(value)}
     steps = [step for block in repeat.blocks for step in block.step_ms]
     mean = sum(block.wall_ms for block in repeat.blocks) / len(steps) if steps else None
     median = statistics.median(steps) if steps else None
