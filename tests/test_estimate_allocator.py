@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainperf_mlflow.measurement.estimate.allocator import (
+from trainperf_mlflow.measurement.allocator import (
     MIB,
     ROUND,
     CachingAllocator,

@@ -133,6 +133,22 @@ def test_every_category_is_what_the_sizes_say() -> None:
         assert large == pytest.approx(wanted, abs=0.01), phase
 
 
+def test_memory_over_the_step_is_told_by_few_samples_with_every_peak(
+    measured: dict[str, PhaseMeasurement],
+) -> None:
+    for found in measured.values():
+        samples = found.memory_over_step
+        assert 100 < len(samples) <= 400
+        times = [sample.at_ms for sample in samples]
+        assert times == sorted(times)
+        assert times[0] == 0
+        for phase, peak in found.peak_mem_mb.items():
+            of_phase = [s.memory_mb for s in samples if s.phase == phase]
+            highest = max(sum(memory.values()) for memory in of_phase)
+            assert highest == pytest.approx(peak, abs=0.005)
+            assert found.memory_mb[phase] in [pytest.approx(m, abs=0.001) for m in of_phase]
+
+
 def test_micro_batches_add_their_time_and_share_a_peak() -> None:
     one, three = (measure_phases(Known(n), 1, CPU, compiled=False) for n in (1, 3))
     # From the second micro-batch on, the gradient of those before it is there as well.

@@ -63,9 +63,17 @@ def phase_summary(study_id: str, variant: Variant, attempts: Sequence[Attempt]) 
         "global_peak_phase": max(peak, key=lambda phase: peak[phase]) if peak else None,
         "matmul_flops": _mean_maps([m.matmul_flops for m in measured]),
         "recomputed_modules": max(recomputed) if recomputed else None,
+        # One step's course is enough: the repeats differ in time, not in what they hold.
+        "memory_over_step": [
+            sample.model_dump(mode="json")
+            for sample in (measured[0].memory_over_step if measured else ())
+        ],
         "notes": list(dict.fromkeys(note for m in measured for note in m.notes)),
         "runs": [
-            attempt.model_dump(mode="json", exclude={"environment", "trace"})
+            attempt.model_dump(
+                mode="json",
+                exclude={"environment": True, "trace": True, "phases": {"memory_over_step"}},
+            )
             for attempt in attempts
         ],
     }

@@ -82,17 +82,17 @@ def _watched(
     @contextmanager
     def mark(phase: str) -> Iterator[None]:
         before = sum(observer.matmul_flops.values())
-        tracker.enter(phase)
+        tracker.begin(phase)
         try:
             yield
         finally:
             if phase == "backward":
                 belongings.label_gradients(tracker)
-            tracker.enter("other")
+            tracker.begin("other")
             flops[phase] += sum(observer.matmul_flops.values()) - before
 
     belongings.label(tracker)
-    tracker.enter("other")
+    tracker.begin("other")
     hook = register_module_forward_pre_hook(observer.count_recompute)
     try:
         with tracker, observer:
@@ -107,6 +107,7 @@ def _watched(
     found = {
         "matmul_flops": {phase: count for phase, count in flops.items() if count},
         "recomputed_modules": observer.recomputed_modules,
+        "memory_over_step": tracker.over_time(),
     }
     if measured.peak_mem_source is None:
         found |= {"peak_mem_mb": peaks, "peak_mem_source": "tensor_tracker"}

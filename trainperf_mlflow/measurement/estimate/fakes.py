@@ -34,6 +34,7 @@ def as_on(target: Target, ledger: Ledger) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_no_mask_for_whole_sequences())
         stack.enter_context(_no_overflow())
+        stack.enter_context(_autocast_noticed(ledger))
         if target.accelerator:
             stack.enter_context(_foreach_optimizers())
             stack.enter_context(_offload_to(ledger))
@@ -54,6 +55,16 @@ def _no_overflow() -> AbstractContextManager[Any]:
         return optimizer.step(*args, **kwargs)
 
     return patch.object(torch.amp.GradScaler, "_maybe_opt_step", step)
+
+
+def _autocast_noticed(ledger: Ledger) -> AbstractContextManager[Any]:
+    enter: Any = torch.autocast.__enter__
+
+    def noticed(self: torch.autocast) -> Any:
+        ledger.autocast_seen |= self._enabled
+        return enter(self)
+
+    return patch.object(torch.autocast, "__enter__", noticed)
 
 
 @contextmanager

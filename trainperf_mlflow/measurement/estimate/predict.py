@@ -12,14 +12,16 @@ from trainperf_mlflow.analysis.estimate import (
     training_peak,
 )
 from trainperf_mlflow.errors import TrainperfError
-from trainperf_mlflow.measurement.estimate.account import (
+from trainperf_mlflow.measurement.account import (
     BACKWARD,
+    DATA,
     EVALUATION,
     FORWARD,
     GRADIENTS,
     OPTIMIZER,
     PARAMETERS,
-    account,
+    moments,
+    peaks_by_phase,
 )
 from trainperf_mlflow.measurement.estimate.fakes import CPU, as_on, fake_causal_lm
 from trainperf_mlflow.measurement.estimate.ledger import Ledger
@@ -152,7 +154,9 @@ def _phases(
         if task.evaluate() is not None:
             measured.append(len(ledger.segments) - 1)
     segments = ledger.segments
-    peaks = account(ledger.lives, segments, [0, *first, state], measured, target.allocator())
+    warm = [0, *first, state]
+    played = moments(ledger.lives, segments, warm, measured, target.allocator())
+    peaks = peaks_by_phase(played, segments)
     repeated = task.microsteps / min(task.microsteps, MICROSTEPS)
     return {
         name: PhaseEstimate(
@@ -168,11 +172,13 @@ def _phases(
 
 def _register(task: Task, ledger: Ledger) -> None:
     def mark_gradient(parameter: object) -> None:
-        ledger.mark([getattr(parameter, "grad", None)], GRADIENTS)
+        gradient = getattr(parameter, "grad", None)
+        if gradient is not None:
+            ledger.label([gradient], GRADIENTS)
 
     for module in task.modules():
-        ledger.mark(module.parameters(), PARAMETERS)
-        ledger.mark(module.buffers(), PARAMETERS)
+        ledger.label(module.parameters(), PARAMETERS)
+        ledger.label(module.buffers(), PARAMETERS)
         for parameter in module.parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(mark_gradient)
@@ -184,8 +190,10 @@ def _trace_passes(task: Task, ledger: Ledger) -> list[int]:
     task.zero_grad()
     begun = len(ledger.segments)
     for _ in range(min(task.microsteps, MICROSTEPS)):
+        ledger.begin(DATA)
+        batch = task.next_batch()
         ledger.begin(FORWARD)
-        loss = task.forward(task.next_batch())
+        loss = task.forward(batch)
         ledger.begin(BACKWARD)
         task.backward(loss)
     return list(range(begun, len(ledger.segments)))

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from trainperf_mlflow.errors import PlanError
-from trainperf_mlflow.measurement.estimate.allocator import (
+from trainperf_mlflow.measurement.allocator import (
     KIB,
     Allocator,
     CachingAllocator,
