@@ -19,6 +19,7 @@ from trainperf_mlflow.cli import cli
 
 QUICK = ("--repeats", "1", "--iters", "2", "--warmup", "1")
 PHASES = ("data", "forward", "backward", "optimizer", "other")
+EXPLAINING = ("phase/", "roofline/", "mfu", "flops_per_step")  # metrics that phase adds
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,28 @@ def test_checkpointing_is_seen_to_trade_activations_for_recomputed_products(
     assert saved["optimizer"] == 0
 
 
+def test_recomputing_is_work_but_no_useful_one(explained: Explained) -> None:
+    plain, checkpointed = (
+        explained.after[name].data.metrics for name in ("baseline", "checkpoint")
+    )
+    assert checkpointed["flops_per_step"] > 1.1 * plain["flops_per_step"]
+    for name in ("baseline", "checkpoint"):
+        found = candidate(explained.phases, name)
+        metrics, peaks = explained.after[name].data.metrics, found["peaks"]
+        # Both are held against the baseline's work and the same roof.
+        per_second = plain["flops_per_step"] / found["step_time_ms"] * 1000
+        assert metrics["mfu"] == pytest.approx(per_second / (peaks["tflops"]["fp32"] * 1e12))
+        assert found["roofline_evidence"] == peaks["evidence_level"] == "measured"
+        points = {point["name"]: point for point in found["roofline"]}
+        step = points.pop("step")
+        assert {"forward", "backward", "optimizer"} <= set(points)
+        assert step["flops"] == pytest.approx(sum(p["flops"] for p in points.values()))
+        assert step["moved_bytes"] == pytest.approx(sum(p["moved_bytes"] for p in points.values()))
+        assert points["optimizer"]["bound"] == "memory"
+        assert metrics["roofline/step_fraction"] == step["fraction"] > 0
+    assert candidate(explained.phases, "baseline")["peaks"] == peaks
+
+
 def test_tracker_study_and_trace_agree_on_the_peak(explained: Explained) -> None:
     for name, run in explained.after.items():
         of_study = run.data.metrics["peak_mem_mb"]
@@ -117,7 +140,7 @@ def test_the_variants_get_phase_metrics_that_add_up_and_keep_their_own(
         step = candidate(explained.phases, name)["step_time_ms"]
         assert sum(metrics[f"phase/{phase}_ms"] for phase in PHASES) == pytest.approx(step)
         assert metrics["phase/backward_peak_mem_mb"] > 0
-        untouched = {k: v for k, v in metrics.items() if not k.startswith("phase/")}
+        untouched = {k: v for k, v in metrics.items() if not k.startswith(EXPLAINING)}
         assert untouched == explained.before[name].data.metrics
         assert run.data.tags == explained.before[name].data.tags
         assert run.info.status == "FINISHED"

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainperf_mlflow.analysis.roofline_source import estimate_roofline
     from trainperf_mlflow.api import (
         compare,
         decisions,
@@ -28,6 +29,22 @@ if TYPE_CHECKING:
         recover,
         runs,
     )
+    from trainperf_mlflow.decisions.memory import (
+        summarize_memory_strategies,
+        validate_memory_budget,
+    )
+    from trainperf_mlflow.decisions.memory_budget import decide_memory_budget
+    from trainperf_mlflow.decisions.memory_strategy import decide_memory_strategy
+    from trainperf_mlflow.decisions.optimization import (
+        format_optimization_report,
+        recommend_optimization_decision,
+        summarize_optimization_result,
+    )
+    from trainperf_mlflow.decisions.regression import (
+        build_regression_evidence,
+        decide_regression_adoption,
+        validate_regression_contract,
+    )
     from trainperf_mlflow.decisions.training import (
         recommend_training_decision,
         summarize_training_result,
@@ -39,6 +56,7 @@ if TYPE_CHECKING:
         StoreError,
         TrainperfError,
     )
+    from trainperf_mlflow.measurement.benchmark import benchmark_fn
     from trainperf_mlflow.measurement.train_step import measure_train_step
     from trainperf_mlflow.plan import Candidate, Plan
     from trainperf_mlflow.results import Comparison, Decision
@@ -55,19 +73,31 @@ _HOMES = {
     "StoreError": "errors",
     "Task": "workloads.task",
     "TrainperfError": "errors",
+    "benchmark_fn": "measurement.benchmark",
+    "build_regression_evidence": "decisions.regression",
     "compare": "api",
+    "decide_memory_budget": "decisions.memory_budget",
+    "decide_memory_strategy": "decisions.memory_strategy",
+    "decide_regression_adoption": "decisions.regression",
     "decisions": "api",
     "doctor": "api",
     "estimate": "api",
+    "estimate_roofline": "analysis.roofline_source",
+    "format_optimization_report": "decisions.optimization",
     "load_comparison": "api",
     "measure": "api",
     "measure_train_step": "measurement.train_step",
     "phase": "api",
     "profile": "api",
+    "recommend_optimization_decision": "decisions.optimization",
     "recommend_training_decision": "decisions.training",
     "recover": "api",
     "runs": "api",
+    "summarize_memory_strategies": "decisions.memory",
+    "summarize_optimization_result": "decisions.optimization",
     "summarize_training_result": "decisions.training",
+    "validate_memory_budget": "decisions.memory",
+    "validate_regression_contract": "decisions.regression",
 }
 
 __version__ = "0.1.0"
@@ -106,17 +136,29 @@ __all__ = [
     "StoreError",
     "Task",
     "TrainperfError",
+    "benchmark_fn",
+    "build_regression_evidence",
     "compare",
+    "decide_memory_budget",
+    "decide_memory_strategy",
+    "decide_regression_adoption",
     "decisions",
     "doctor",
     "estimate",
+    "estimate_roofline",
+    "format_optimization_report",
     "load_comparison",
     "measure",
     "measure_train_step",
     "phase",
     "profile",
+    "recommend_optimization_decision",
     "recommend_training_decision",
     "recover",
     "runs",
+    "summarize_memory_strategies",
+    "summarize_optimization_result",
     "summarize_training_result",
+    "validate_memory_budget",
+    "validate_regression_contract",
 ]

@@ -87,6 +87,7 @@ class PhaseMeasurement(Record):
     # At the moment of the phase's peak, by category; they add up to ``peak_mem_mb``.
     memory_mb: dict[str, dict[str, float]] = Field(default_factory=dict)
     matmul_flops: dict[str, float] = Field(default_factory=dict)
+    matmul_precision: dict[str, str] = Field(default_factory=dict)  # of most of these FLOPs
     moved_bytes: dict[str, float] = Field(default_factory=dict)
     # One step's memory over time, at most 400 samples, peaks kept.
     memory_over_step: tuple[MemorySample, ...] = ()

@@ -22,6 +22,8 @@ SEMANTIC_ID = "PERF-PROFILING-CLOSURE"
 TRACE_FILE = "profile/trace.json.gz"
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD", "adafactor": "Adafactor"}
+# Of ``roofline_summary``; more than the source's format has.
+_ROOFLINE_FIELDS = ("flops_per_step", "mfu", "peaks", "roofline", "roofline_evidence", "counters")
 
 Json = dict[str, Any]
 
@@ -208,6 +210,7 @@ def _phase_candidate(summary: Json) -> Json:
             "phase_metrics": metrics,
             "global_peak_phase": summary["global_peak_phase"],
             "recomputed_modules": summary["recomputed_modules"],
+            **{name: summary.get(name) for name in _ROOFLINE_FIELDS},
             "runs": runs,
         }
     )

@@ -9,6 +9,7 @@ from trainperf_mlflow.analysis.explanation import (
     phase_metrics,
     phase_summary,
 )
+from trainperf_mlflow.analysis.roofline import best_peaks, roofline_metrics, roofline_summary
 from trainperf_mlflow.api.explaining import Opened, opened, refuse_nothing_measured
 from trainperf_mlflow.attribution import Attempt, Safety
 from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError
@@ -82,15 +83,22 @@ def _record(found: Opened, attempts: list[Attempt], safety: Safety, repeats: int
     from trainperf_mlflow.tracking.explaining import PHASE_MEMORY_FILE, PHASES_FILE, send
 
     summaries = []
+    peaks = best_peaks(attempts)
+    baselines = {variant.name for variant in found.study.variants if variant.role == "baseline"}
+    baseline = [attempt for attempt in attempts if attempt.variant in baselines]
     for variant in found.study.variants:
         own = [attempt for attempt in attempts if attempt.variant == variant.name]
         if not own:
             continue
-        summary = phase_summary(found.study.study_id, variant, own)
+        summary = {
+            **phase_summary(found.study.study_id, variant, own),
+            **roofline_summary(own, baseline, peaks, variant.config),
+        }
         summaries.append(summary)
         run_id = found.variant_runs[variant.name]
         if run_id is not None:
-            send(found.store, run_id, found.kept, {PHASES_FILE: summary}, phase_metrics(summary))
+            metrics = {**phase_metrics(summary), **roofline_metrics(summary)}
+            send(found.store, run_id, found.kept, {PHASES_FILE: summary}, metrics)
     report = phase_memory_report(
         found.study,
         attempts,

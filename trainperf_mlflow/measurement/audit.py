@@ -5,13 +5,13 @@ It runs after everything that is timed, so that watching costs no measured step.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils.flop_counter import flop_registry
 
+from trainperf_mlflow.measurement.counting import counted_flops, moved_bytes
 from trainperf_mlflow.measurement.memory import (
     MIB,
     TensorTracker,
@@ -31,11 +31,13 @@ class Audit(NamedTuple):
 
 
 class Observer(TensorTracker):
-    """Watches the operations of a step: tensors, matrix products by dtype, copies to the host."""
+    """Watches the operations of a step: tensors, matrix products by dtype, copies to the host,
+    and the bytes that operations move on its kind of device."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.matmul_flops: Counter[str] = Counter()
+    def __init__(self, device_type: str = "cpu") -> None:
+        super().__init__(device_type)
+        self.matmul_flops: dict[str, float] = defaultdict(float)
+        self.moved_bytes = 0
         self.device_to_host_bytes = 0
         self.ops: set[str] = set()
         self.recomputed_modules = 0
@@ -50,10 +52,10 @@ class Observer(TensorTracker):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self.ops.add(str(func))
         tensors = list(tensors_in((args, kwargs)))
-        count = flop_registry.get(func._overloadpacket)
-        if count is not None and tensors:
-            dtype = str(tensors[0].dtype).removeprefix("torch.")
-            self.matmul_flops[dtype] += count(*args, **kwargs, out_val=result)
+        self.moved_bytes += moved_bytes(func, args, kwargs, result, self.device_type)
+        flops = counted_flops(func, args, kwargs, result)
+        if flops and tensors:
+            self.matmul_flops[str(tensors[0].dtype).removeprefix("torch.")] += flops
         if isinstance(result, torch.Tensor) and result.device.type == "cpu":
             source = next((t for t in reversed(tensors) if t.device.type != "cpu"), None)
             if source is not None:

@@ -25,6 +25,7 @@ from trainperf_mlflow.measurement.memory import (
     reset_allocator_peak,
 )
 from trainperf_mlflow.measurement.timing import NS_PER_MS, no_gc, read_losses, synchronize
+from trainperf_mlflow.measurement.work import PhaseWork
 from trainperf_mlflow.workloads.marked import MarkedTask
 from trainperf_mlflow.workloads.task import Task, run_step
 
@@ -76,20 +77,19 @@ def _watched(
     measured: PhaseMeasurement, task: Task, belongings: Belongings, device: torch.device
 ) -> PhaseMeasurement:
     """The measurement with what one step under the tracker shows."""
-    tracker, observer = CategoryTracker(device.type), Observer()
-    flops = dict.fromkeys(PHASES, 0.0)
+    tracker, observer = CategoryTracker(device.type), Observer(device.type)
+    work = PhaseWork(observer)
 
     @contextmanager
     def mark(phase: str) -> Iterator[None]:
-        before = sum(observer.matmul_flops.values())
         tracker.begin(phase)
         try:
-            yield
+            with work.phase(phase):
+                yield
         finally:
             if phase == "backward":
                 belongings.label_gradients(tracker)
             tracker.begin("other")
-            flops[phase] += sum(observer.matmul_flops.values()) - before
 
     belongings.label(tracker)
     tracker.begin("other")
@@ -105,7 +105,7 @@ def _watched(
         for phase in peaks
     }
     found = {
-        "matmul_flops": {phase: count for phase, count in flops.items() if count},
+        **work.found(),
         "recomputed_modules": observer.recomputed_modules,
         "memory_over_step": tracker.over_time(),
     }

@@ -157,12 +157,13 @@ class Repeat:
 
     def phases(self, steps: int) -> PhaseMeasurement:
         """Time and memory by phase, instead of blocks that are measured for a comparison."""
+        from trainperf_mlflow.measurement.peaks import device_peaks
         from trainperf_mlflow.measurement.phases import measure_phases
 
         measured = measure_phases(self.task, steps, self.device, self.compiled)
         self._refuse_divergence((measured.loss,))
         self.task.close()
-        return measured
+        return measured.model_copy(update={"peaks": device_peaks(self.device)})
 
     def profile(self, steps: int, top: int, path: str) -> TraceMeasurement:
         """A trace of some steps in the file ``path``."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainperf_mlflow.attribution import CATEGORIES, PHASES
+from trainperf_mlflow.reporting.roofline import ABOVE_ONE, mfu_text, peaks_text, roofline_rows
 from trainperf_mlflow.reporting.text import clipped, number, plain
 
 _NAME_CHARS = 24
@@ -35,6 +36,7 @@ def phases_text(report: Mapping[str, Any]) -> str:
         lines += _table(rows)
         lines += ["", "at the highest peak, MiB"]
         lines += _table(list(_compositions(with_memory)))
+    lines += _roofline(measured)
     savings = report["summary"].get("allocated_memory_saving_mb_by_candidate", {})
     for name, saved in savings.items():
         parts = ", ".join(f"{phase} {number(value, 1)}" for phase, value in saved.items())
@@ -77,6 +79,16 @@ def _compositions(items: list[Any]) -> Iterator[list[str]]:
     yield ["variant", *(category.replace("_", " ") for category in shown)]
     for name, memory in found.items():
         yield [_name(name), *(number(memory.get(category), 1) for category in shown)]
+
+
+def _roofline(items: list[Any]) -> list[str]:
+    rows = roofline_rows(items)
+    if not rows:
+        return []
+    peaks = next(item["peaks"] for item in items if item.get("roofline"))
+    mfu = mfu_text(items)
+    lines = ["", f"roofline of {peaks_text(peaks)}", *_table(rows), f"  {ABOVE_ONE}"]
+    return lines if mfu is None else [*lines, "", mfu]
 
 
 def _failures(report: Mapping[str, Any]) -> list[str]:
