@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 Role = Literal["baseline", "candidate"]
 Setting = JsonValue  # the value of one configuration key
+# What the interval shows about time: undecided where it reaches over a margin.
+Direction = Literal["faster", "slower", "same", "undecided"]
 
 
 class Record(BaseModel):
@@ -121,6 +123,9 @@ class Block(Record):
     wall_ms: float  # the whole block
     step_ms: tuple[float, ...]
     losses: tuple[float | None, ...]
+    process: int = 0  # which process of the repeat; more than one where each block has its own
+    # Per step: how long the working thread was runnable but waited for a core.
+    step_run_delay_ms: tuple[float, ...] = ()
     # What disturbed the block, where the system tells it.
     cpu_ms: float | None = None
     run_delay_ms: float | None = None  # runnable, but waiting for a core
@@ -170,8 +175,27 @@ class Repeat(Record):
     environment: dict[str, JsonValue] = Field(default_factory=dict)  # -> environment.json
 
 
+class BlockValues(Record):
+    """A block as a comparison reads it; ms per step, ``low`` being the 25th percentile.
+
+    ``net`` is wall time less the time in which the thread waited for a core.
+    """
+
+    index: int
+    process: int
+    started_at: float  # Unix seconds
+    wall_s: float  # of the whole block
+    samples_per_step: float | None
+    mean_ms: float
+    low_ms: float
+    net_mean_ms: float | None = None
+    net_low_ms: float | None = None
+    run_delay: float | None = None  # share of the wall time
+    cpu: float | None = None  # CPU time over wall time
+
+
 class RepeatValues(Record):
-    """A repeat as a comparison reads it: status and metrics by their MLflow names."""
+    """A repeat as a comparison reads it: status, metrics by their MLflow names, its blocks."""
 
     index: int
     status: Status
@@ -179,6 +203,7 @@ class RepeatValues(Record):
     run_id: str | None = None
     quality_checked: bool = False
     metrics: dict[str, float] = Field(default_factory=dict)
+    blocks: tuple[BlockValues, ...] = ()
 
 
 class VariantValues(Record):
@@ -237,6 +262,37 @@ class Evaluation(Record):
     reserved_over_cap: bool = False  # what the allocator reserved does not fit the cap
 
 
+class PairedEstimate(Record):
+    """What pairs of neighbouring blocks say about a candidate's time per sample.
+
+    Percentages are of the baseline's time and positive where the candidate saves time. ``low``
+    and ``high`` bound the interval; they are None where there are too few pairs for one.
+    """
+
+    estimate_pct: float
+    low_pct: float | None
+    high_pct: float | None
+    speedup: float
+    # Per step of the baseline's samples.
+    saved_ms: float
+    saved_ms_low: float | None
+    saved_ms_high: float | None
+    level: float  # of this interval, corrected for looks and candidates
+    looks: int  # that the plan allows
+    pairs: int
+    process_pairs: int
+    disturbed_pairs: int  # in which a block waited for a core for more than the gate's share
+    margin_pct: float
+    direction: Direction
+    signal: Literal["net", "gated wall"]
+    signal_reason: str
+    stalls: str | None = None  # why means and low quantiles allow no verdict
+    pair_s: float  # what a pair takes in this study, all included
+    # How many more pairs would give a direction; None where none is open or more is hopeless.
+    more_pairs: int | None = None
+    what_would_settle: str | None = None
+
+
 class CandidateComparison(Record):
     """One candidate against the baseline."""
 
@@ -251,7 +307,9 @@ class CandidateComparison(Record):
     other_decisions: dict[str, Decision] = Field(default_factory=dict)
     note: str  # gain and cost in words
     pairs: int  # rounds in which both baseline and candidate succeeded
+    time: PairedEstimate | None = None  # None where no blocks were measured in pairs
     run_id: str | None = None
+    evaluation: Evaluation | None = None  # under a budget
 
 
 Trend = Literal["shrank", "grew", "same", "unclear"]  # beyond the repeats' own spread
@@ -316,6 +374,8 @@ class Assessment(Record):
     hypothesis: str | None
     bottleneck: str | None  # the baseline's
     peak_phase: str | None
+    about: str | None  # the candidate whose verdict is the study's: the best, else the first
+    verdict: Verdict | None
     candidates: tuple[CandidateAssessment, ...]
     statements: tuple[Statement, ...]
     next: tuple[Suggestion, ...]  # the largest win first
@@ -381,6 +441,9 @@ class Comparison(Record):
                     "delta": candidate.delta,
                     "metrics": candidate.metrics,
                     "note": candidate.note,
+                    "confidence": candidate.decision.confidence,
+                    "direction": candidate.time.direction if candidate.time else None,
+                    "time": candidate.time.model_dump(mode="json") if candidate.time else None,
                     "pairs": candidate.pairs,
                     "run_id": candidate.run_id,
                     "evaluation": _dumped(candidate.evaluation),
@@ -388,7 +451,7 @@ class Comparison(Record):
                 for candidate in self.candidates
             ],
             "warnings": list(self.warnings),
-            "assessment": self.assessment and self.assessment.model_dump(mode="json"),
+            "assessment": _dumped(self.assessment),
         }
 
 
