@@ -226,7 +226,7 @@ def test_only_a_reject_asks_to_roll_back_and_every_reason_has_a_next_action():
         "weak": False,
         "bad": True,
     }
-    assert all(reason.next_action.replace("_", "").isalpha() for reason in REASONS.values())
+    assert all(reason.next_action.replace("_", "").isalnum() for reason in REASONS.values())
 
 
 def test_a_change_without_effect_gets_no_credit_in_words():

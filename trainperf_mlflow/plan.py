@@ -206,16 +206,18 @@ class Plan(_Strict):
                 f"unknown policy {shown(name)}{nearest(name, POLICIES)}; "
                 f"known: {', '.join(POLICIES)}"
             )
-        if name == "goal" and self.goal is None:
-            raise ValueError(f"the policy 'goal' needs a goal; known: {', '.join(GOALS)}")
-        defaults = POLICIES[name].thresholds
+        if POLICIES[name].needs_goal and self.goal is None:
+            raise ValueError(f"the policy {name!r} needs a goal; known: {', '.join(GOALS)}")
+        known = POLICIES[name].threshold_names
         for key, value in self.threshold.items():
-            if key not in defaults:
-                owners = [owner for owner, other in POLICIES.items() if key in other.thresholds]
+            if key not in known:
+                owners = [
+                    owner for owner, other in POLICIES.items() if key in other.threshold_names
+                ]
                 hint = f" (it belongs to the policy {owners[0]!r})" if owners else ""
                 raise ValueError(
                     f"unknown threshold {shown(key)} of the policy {name!r}"
-                    f"{hint or nearest(key, defaults)}; known: {', '.join(defaults)}"
+                    f"{hint or nearest(key, known)}; known: {', '.join(known)}"
                 )
             if not math.isfinite(value) or value < 0:
                 raise ValueError(f"threshold {key} is {value}; give a finite number, 0 or more")

@@ -114,7 +114,12 @@ _PLAN_OPTIONS = (
         "peak_reserved, host_peak_rss, eval_loss. Decides by the policy goal.",
     ),
     click.option("--hypothesis", metavar="data|forward|backward|optimizer|memory"),
-    click.option("--policy", metavar="training|goal", help="Rule set.  [default: by the goal]"),
+    click.option(
+        "--policy",
+        metavar="NAME",
+        help="Rule set: training, goal, optimization, memory-strategy, memory-budget.  "
+        "[default: by the goal]",
+    ),
     click.option("--threshold", "thresholds", multiple=True, metavar="K=V", help="Of the policy."),
     click.option("--label", metavar="L", help="A word of your own, kept with the study."),
 )

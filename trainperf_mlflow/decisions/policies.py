@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from trainperf_mlflow.decisions import goal, training
+from trainperf_mlflow.decisions import (
+    goal,
+    memory_budget,
+    memory_strategy,
+    memory_study,
+    optimization,
+    training,
+)
 from trainperf_mlflow.decisions.case import Policy
 from trainperf_mlflow.decisions.goal import GOALS
 
@@ -32,6 +39,36 @@ POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
                 {"min_gain": 5.0, "max_cost": 5.0, "max_eval_loss_delta": _MAX_EVAL_LOSS_DELTA}
             ),
             decide=goal.decide,
+            needs_goal=True,
+        ),
+        "optimization": Policy(
+            name="optimization",
+            thresholds=MappingProxyType(
+                {
+                    "min_time_delta_ms": optimization.MIN_TIME_DELTA_MS,
+                    "min_memory_delta_mb": optimization.MIN_MEMORY_DELTA_MB,
+                    "min_throughput_delta": optimization.MIN_THROUGHPUT_DELTA,
+                    "max_eval_loss_delta": _MAX_EVAL_LOSS_DELTA,
+                }
+            ),
+            decide=optimization.decide,
+        ),
+        # Without the user's own budget, a verdict on it would only confuse.
+        "memory-strategy": Policy(
+            name="memory-strategy",
+            thresholds=memory_strategy.THRESHOLDS,
+            optional=memory_study.OPTIONAL_THRESHOLDS,
+            decide=memory_strategy.decide,
+            choose=memory_strategy.choose,
+            aside=False,
+        ),
+        "memory-budget": Policy(
+            name="memory-budget",
+            thresholds=memory_budget.THRESHOLDS,
+            optional=memory_study.OPTIONAL_THRESHOLDS,
+            decide=memory_budget.decide,
+            choose=memory_budget.choose,
+            aside=False,
         ),
     }
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trainperf_mlflow.analysis.compare import Difference, compare, describe, measured
 from trainperf_mlflow.analysis.metrics import break_even_steps
-from trainperf_mlflow.decisions.case import Case, Policy
+from trainperf_mlflow.decisions.case import Case, Choice, Policy
 from trainperf_mlflow.decisions.goal import goal_gain
 from trainperf_mlflow.decisions.guards import (
     after_rule,
@@ -23,6 +23,7 @@ from trainperf_mlflow.results import (
     CandidateComparison,
     Comparison,
     Decision,
+    Evaluation,
     Status,
     Study,
     VariantValues,
@@ -52,20 +53,40 @@ def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
     policy = _known_policy(study)
     cases = [_case(study, policy, baseline, candidate) for candidate in candidates]
     compared = [_decide_candidate(study, policy, case) for case in cases]
-    _, best = min(zip(cases, compared, strict=True), key=lambda pair: _order(*pair))
+    best, decision, evaluations = _choose(policy, cases, compared)
+    compared = [
+        item.model_copy(update={"evaluation": evaluations.get(item.variant)}) for item in compared
+    ]
     return _comparison(
         study,
         baseline=baseline,
+        baseline_evaluation=evaluations.get(baseline.name),
         candidates=tuple(compared),
-        best_candidate=best.variant,
-        decision=best.decision,
+        best_candidate=best,
+        decision=decision,
         warnings=(
             *_repeat_warnings(baseline),
             *_warnings(cases),
+            *_reserved_warnings(evaluations.values()),
             *_spread_warnings([baseline, *candidates]),
         ),
         thresholds=_thresholds(study, policy),
     )
+
+
+def _choose(
+    policy: Policy, cases: Sequence[Case], compared: Sequence[CandidateComparison]
+) -> Choice:
+    """The best candidate and its decision, or what the policy says on all variants at once."""
+    if policy.choose is None:
+        _, best = min(zip(cases, compared, strict=True), key=lambda pair: _order(*pair))
+        return Choice(best.variant, best.decision, {})
+    choice = policy.choose(cases)
+    # What keeps its best candidate from being accepted by itself, as failed repeats, keeps it here.
+    own = next((item.decision for item in compared if item.variant == choice.best), None)
+    if choice.decision.decision == "accept" and own is not None and own.decision != "accept":
+        return choice._replace(decision=own)
+    return choice
 
 
 def _roles(
@@ -104,14 +125,16 @@ def _known_policy(study: Study) -> Policy:
         raise PlanError(f"unknown policy {study.policy!r}; known: {', '.join(POLICIES)}")
     if study.goal is not None and study.goal not in GOALS:
         raise PlanError(f"unknown goal {study.goal!r}; known: {', '.join(GOALS)}")
-    if study.policy == "goal" and study.goal is None:
-        raise PlanError(f"the policy 'goal' needs a goal; known: {', '.join(GOALS)}")
-    return POLICIES[study.policy]
+    policy = POLICIES[study.policy]
+    if policy.needs_goal and study.goal is None:
+        raise PlanError(f"the policy {policy.name!r} needs a goal; known: {', '.join(GOALS)}")
+    return policy
 
 
 def _thresholds(study: Study, policy: Policy) -> dict[str, float]:
     """The policy's defaults, overridden by the study's values of the same names."""
-    return {key: study.thresholds.get(key, value) for key, value in policy.thresholds.items()}
+    own = {key: study.thresholds.get(key, value) for key, value in policy.thresholds.items()}
+    return own | {key: study.thresholds[key] for key in policy.optional if key in study.thresholds}
 
 
 def _case(study: Study, policy: Policy, baseline: VariantValues, candidate: VariantValues) -> Case:
@@ -133,7 +156,7 @@ def _decide_candidate(study: Study, policy: Policy, case: Case) -> CandidateComp
     others = [
         other
         for name, other in POLICIES.items()
-        if name != policy.name and (name != "goal" or study.goal)
+        if name != policy.name and other.aside and (study.goal or not other.needs_goal)
     ]
     return _candidate(
         case.candidate,
@@ -229,6 +252,7 @@ def _comparison(
     study: Study,
     *,
     baseline: VariantValues | None,
+    baseline_evaluation: Evaluation | None = None,
     candidates: tuple[CandidateComparison, ...],
     best_candidate: str | None,
     decision: Decision,
@@ -245,6 +269,7 @@ def _comparison(
         policy=study.policy,
         thresholds=thresholds,
         baseline=baseline,
+        baseline_evaluation=baseline_evaluation,
         candidates=candidates,
         best_candidate=best_candidate,
         decision=decision,
@@ -274,6 +299,15 @@ def _warnings(cases: Sequence[Case]) -> Iterator[str]:
             yield f"quality was not checked: {difference.quality_gap}"
     if cases and _ok_repeats(cases[0].baseline) == 1:
         yield "one repeat says nothing about how much repeats differ; measure at least three"
+
+
+def _reserved_warnings(evaluations: Iterable[Evaluation]) -> Iterator[str]:
+    over = [item.name for item in evaluations if item.reserved_over_cap]
+    if over:
+        yield (
+            f"the allocator reserved more than memory_cap_mb ({', '.join(over)}), although what "
+            "was allocated fits: a device of that size may run out of memory"
+        )
 
 
 def _repeat_warnings(variant: VariantValues) -> Iterator[str]:

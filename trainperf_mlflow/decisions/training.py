@@ -6,12 +6,11 @@ MiB; otherwise tune when either improved at all; otherwise reject.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, TypedDict
 
 from trainperf_mlflow.decisions.case import Case
+from trainperf_mlflow.decisions.numbers import flag, number
 from trainperf_mlflow.decisions.quality import eval_loss_excess, quality_text
 from trainperf_mlflow.decisions.reasons import REASONS, conclude
 from trainperf_mlflow.results import Decision
@@ -76,7 +75,7 @@ def summarize_paired_training_result(
     """
     summary = summarize_training_result(base_metrics, tuned_metrics)
     time_delta, memory_delta = _deltas(base_metrics, tuned_metrics)
-    threshold = _number({"min_memory_delta_mb": min_memory_delta_mb}, "min_memory_delta_mb", "")
+    threshold = number({"min_memory_delta_mb": min_memory_delta_mb}, "min_memory_delta_mb")
     return PairedTrainingSummary(
         **summary,
         time_improvement_pct=_percent_of(base_metrics, "step_time_ms", time_delta),
@@ -106,11 +105,11 @@ def recommend_training_decision(
         "min_time_delta_ms": min_time_delta_ms,
         "min_memory_delta_mb": min_memory_delta_mb,
     }
-    time_gain = _number(summary, "step_time_delta_ms", "summary")
-    memory_gain = _number(summary, "peak_mem_delta_mb", "summary")
-    improved = [_flag(summary, key, "summary") for key in ("time_improved", "memory_improved")]
-    enough_time = time_gain >= _number(thresholds, "min_time_delta_ms", "")
-    enough_memory = memory_gain >= _number(thresholds, "min_memory_delta_mb", "")
+    time_gain = number(summary, "step_time_delta_ms", "summary")
+    memory_gain = number(summary, "peak_mem_delta_mb", "summary")
+    improved = [flag(summary, key, "summary") for key in ("time_improved", "memory_improved")]
+    enough_time = time_gain >= number(thresholds, "min_time_delta_ms")
+    enough_memory = memory_gain >= number(thresholds, "min_memory_delta_mb")
     if enough_time and enough_memory:
         reason = "time_and_memory_gains_met"
     elif any(improved):
@@ -172,41 +171,17 @@ def _text(reason: str, summary: TrainingSummary, case: Case) -> str:
 
 def _deltas(base: Mapping[str, Any], tuned: Mapping[str, Any]) -> tuple[float, float]:
     time_delta, memory_delta = (
-        _number(base, key, "base_metrics") - _number(tuned, key, "tuned_metrics")
+        number(base, key, "base_metrics") - number(tuned, key, "tuned_metrics")
         for key in ("step_time_ms", "peak_mem_mb")
     )
     return time_delta, memory_delta
 
 
 def _percent_of(base: Mapping[str, Any], key: str, delta: float) -> float:
-    before = _number(base, key, "base_metrics")
+    before = number(base, key, "base_metrics")
     if before <= 0:
         raise ValueError(
             f"base_metrics: {key} is {before:g}, of which no percentage can be taken; "
             "give a measured, positive value"
         )
     return round(delta / before * 100, 2)
-
-
-def _number(values: Mapping[str, Any], key: str, where: str) -> float:
-    value = _field(values, key, where)
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError(f"{_at(where)}{key} is {value!r}; give a finite number")
-    return float(value)
-
-
-def _flag(values: Mapping[str, Any], key: str, where: str) -> bool:
-    value = _field(values, key, where)
-    if not isinstance(value, bool):
-        raise ValueError(f"{_at(where)}{key} is {value!r}; give True or False")
-    return value
-
-
-def _field(values: Mapping[str, Any], key: str, where: str) -> Any:
-    if key not in values:
-        raise ValueError(f"{_at(where)}{key} is missing; it holds {', '.join(values) or 'nothing'}")
-    return values[key]
-
-
-def _at(where: str) -> str:
-    return f"{where}: " if where else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
 from trainperf_mlflow.results import CandidateComparison, Comparison
@@ -25,7 +26,7 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
         links: label -> address (shown as a link) or command (shown as code).
     """
     head = "\n\n".join((_decision(comparison), _links(links or {}))).strip()
-    body = [_table(comparison), _notes(comparison), _warnings(comparison)]
+    body = [_table(comparison), _notes(comparison), _budget(comparison), _warnings(comparison)]
     note = head
     for part in body:
         if part and len(note) + len(part) + 2 <= MAX_NOTE:
@@ -109,6 +110,12 @@ def _shown(comparison: Comparison) -> list[CandidateComparison]:
 def _notes(comparison: Comparison) -> str:
     return "\n".join(
         f"- {_short(item.variant)}: {_short(item.note, 200)}" for item in _shown(comparison)
+    )
+
+
+def _budget(comparison: Comparison) -> str:
+    return "\n".join(
+        f"- Budget: {_short(line, 300)}" for line in budget_lines(comparison)[: _MAX_ROWS + 1]
     )
 
 

@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.text import clipped, number, plain
 from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
 
@@ -81,6 +82,10 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     """Heading, table, notes, warnings and, last, the decision."""
     parts: list[RenderableType] = [_heading(comparison), comparison_table(comparison)]
     parts += [_note(candidate) for candidate in comparison.candidates]
+    parts += [
+        Padding(Text(f"budget: {clipped(plain(line), _NOTE_CHARS)}"), (0, 0, 0, 2))
+        for line in budget_lines(comparison)
+    ]
     if comparison.warnings:
         parts.append(Text(""))
         parts += [
