@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainperf_mlflow.analysis.roofline_source import estimate_roofline
     from trainperf_mlflow.api import (
         compare,
         decisions,
@@ -81,6 +82,7 @@ _HOMES = {
     "decisions": "api",
     "doctor": "api",
     "estimate": "api",
+    "estimate_roofline": "analysis.roofline_source",
     "format_optimization_report": "decisions.optimization",
     "load_comparison": "api",
     "measure": "api",
@@ -143,6 +145,7 @@ __all__ = [
     "decisions",
     "doctor",
     "estimate",
+    "estimate_roofline",
     "format_optimization_report",
     "load_comparison",
     "measure",
