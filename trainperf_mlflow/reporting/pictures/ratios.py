@@ -1,0 +1,156 @@
+"""Each pair's ratio of step times, and what they estimate together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from trainperf_mlflow.reporting.pictures.style import (
+    DARK_GREY,
+    GREY,
+    INK,
+    MAX_VARIANTS,
+    TICK,
+    Look,
+    blank,
+    finish,
+    finite,
+    left_out,
+    listed,
+    looks,
+    panel,
+    safe,
+)
+from trainperf_mlflow.results import Variant
+
+# A candidate's pairs fill this part of its column, in their order.
+_COLUMN = 0.7
+# More do not fit beside each other.
+_LEVEL_NAMES = 5
+
+
+@dataclass(frozen=True)
+class PairedRatios:
+    """One candidate's pairs; all values are ln(baseline / candidate): above 0 it is faster.
+
+    Attributes:
+        ratios: one a pair, in the order in which they were measured.
+        estimate, low, high: of all pairs together, and its interval.
+        margin: differences smaller than this, either way, count as the same.
+        looks: after how many pairs it was decided whether to go on.
+    """
+
+    variant: str
+    ratios: tuple[float, ...]
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+    margin: float | None = None
+    looks: tuple[int, ...] = ()
+
+
+def figure_ratios(
+    variants: Sequence[Variant], candidates: Sequence[PairedRatios], verdict: str = ""
+) -> Figure | None:
+    """Pairs as marks in their order, one column a candidate; None where there is no pair."""
+    usable = [item for item in candidates if finite(item.ratios)]
+    shown = usable[:MAX_VARIANTS]
+    if not shown:
+        return None
+    strange = sum(len(item.ratios) - len(finite(item.ratios)) for item in candidates)
+    margin = next((item.margin for item in shown if item.margin is not None), None)
+    intervals = any(item.low is not None and item.high is not None for item in shown)
+    notes = (
+        "a mark is a pair, from left to right in the order of measuring",
+        "bar: estimate" + (" and its interval" if intervals else " (no interval yet)")
+        if any(item.estimate is not None for item in shown)
+        else "",
+        "grey: within the margin, the same" if margin is not None else "",
+        "dotted: where it was decided whether to go on" if any(i.looks for i in shown) else "",
+        f"{len(shown)} of {len(usable)} candidates" if len(usable) > len(shown) else "",
+        left_out(strange, "pair"),
+    )
+    figure = blank(4.6)
+    axes = figure.subplots()
+    look = looks(variants)
+    if margin is not None:
+        axes.axhspan(-margin, margin, color=GREY, alpha=0.4, linewidth=0)
+    axes.axhline(0.0, color=INK, linewidth=1)
+    for column, item in enumerate(shown):
+        _draw(axes, column, item, look.get(item.variant, Look(DARK_GREY, "o")))
+    axes.set_xlim(-0.6, len(shown) - 0.4)
+    crowded = len(shown) > _LEVEL_NAMES
+    names = [
+        f"{safe(item.variant, 14 if crowded else 26)}\n{len(item.ratios)} pairs" for item in shown
+    ]
+    axes.set_xticks(range(len(shown)), names)
+    if crowded:
+        for label in axes.get_xticklabels():
+            label.set(rotation=30, ha="right", rotation_mode="anchor")
+    _ticks_in_percent(axes)
+    panel(axes, y="speed against the baseline, % (log scale)")
+    axes.tick_params(axis="x", labelsize=TICK, length=0)
+    for text, y, va in (("faster than the baseline", 0.99, "top"), ("slower", 0.01, "bottom")):
+        axes.text(
+            0.995, y, text, transform=axes.transAxes, ha="right", va=va, color=INK, fontsize=TICK
+        )
+    return finish(figure, _title(shown, verdict), notes=notes)
+
+
+def _ticks_in_percent(axes: Axes) -> None:
+    """Readable percentages at their places on the axis of logarithms."""
+    low, high = (math.expm1(limit) * 100 for limit in axes.get_ylim())
+    ticks = [tick for tick in MaxNLocator(8).tick_values(low, high) if low <= tick <= high]
+    axes.set_yticks(
+        [math.log1p(tick / 100) for tick in ticks],
+        [f"{tick:+.4g} %" if tick else "0" for tick in ticks],
+    )
+
+
+def _title(shown: Sequence[PairedRatios], verdict: str) -> str:
+    said = [
+        f"{safe(item.variant)} {_percent(item.estimate)}{_interval(item)} in speed"
+        for item in shown
+        if item.estimate is not None and math.isfinite(item.estimate)
+    ]
+    return " | ".join(part for part in (verdict, listed(said, 3) or "Speed by pair") if part)
+
+
+def _percent(ratio: float) -> str:
+    return f"{math.expm1(ratio) * 100:+.3g} %"
+
+
+def _interval(item: PairedRatios) -> str:
+    if item.low is None or item.high is None:
+        return ""
+    return f" ({_percent(item.low)} to {_percent(item.high)})"
+
+
+def _draw(axes: Axes, column: int, item: PairedRatios, look: Look) -> None:
+    count = len(item.ratios)
+
+    def place(pair: float) -> float:
+        return column + _COLUMN * ((pair + 0.5) / count - 0.5)
+
+    points = [(place(i), ratio) for i, ratio in enumerate(item.ratios) if math.isfinite(ratio)]
+    axes.scatter(
+        [x for x, _ in points],
+        [y for _, y in points],
+        s=max(12.0, 46.0 - count / 4),
+        color=look.color,
+        marker=look.marker,
+        alpha=0.75,
+        zorder=3,
+    )
+    sides = (column - _COLUMN / 2 - 0.06, column + _COLUMN / 2 + 0.06)
+    if item.low is not None and item.high is not None:
+        axes.fill_between(sides, item.low, item.high, color=look.color, alpha=0.2, linewidth=0)
+    if item.estimate is not None and math.isfinite(item.estimate):
+        axes.hlines(item.estimate, *sides, color=look.color, linewidth=2.5, zorder=2)
+    for pairs in item.looks:
+        axes.axvline(place(pairs - 0.5), color=INK, linewidth=0.8, linestyle=":")
