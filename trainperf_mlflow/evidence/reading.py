@@ -1,0 +1,174 @@
+"""JSON from somebody else: read strictly, or refused with the file and the field's path.
+
+Python's own reader keeps the last of two equal keys, takes NaN for a number and dies
+on deep nesting; a hash or a decision on such a file would mean something else elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainperf_mlflow.errors import PlanError
+from trainperf_mlflow.messages import shown
+
+MAX_BYTES = 32 * 2**20
+MAX_DEPTH = 64
+BOM = "\ufeff"
+_CHUNK = 2**20
+_MAX_PATH = 200
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
+
+Json = dict[str, Any]
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A JSON object as a file holds it."""
+
+    name: str  # the file's, for messages
+    text: str  # encodes to the file's very bytes
+    sha256: str  # of the bytes
+    content: Json
+
+
+class _Twice(dict[str, Any]):
+    """An object with a key that it has twice."""
+
+    key = ""
+
+
+def read_document(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
+    """A file's JSON object.
+
+    Raises:
+        PlanError: the file is missing, unreadable or larger than ``max_bytes``, is not
+            UTF-8, cut off or no JSON, nested deeper than 64, no object, or holds a key
+            twice, a NaN, an infinite number or text that no encoding has.
+    """
+    data = _read(path, max_bytes)
+    return parse_document(data, str(path))
+
+
+def parse_document(data: bytes, name: str) -> Document:
+    """The same of bytes that were read already; ``name`` is for the messages."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise PlanError(
+            f"{shown(name)} is no UTF-8 (byte {error.start}); save it as UTF-8"
+        ) from None
+    _refuse_depth(data, name)
+    try:
+        content = json.loads(text.removeprefix(BOM), object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
+        what = "ends too early" if cut else f"is no JSON ({error.msg})"
+        raise PlanError(
+            f"{shown(name)} {what}, line {error.lineno} column {error.colno}; "
+            "get the whole file again from where it was published"
+        ) from None
+    except ValueError:  # Python reads no integer of more than 4300 digits
+        raise PlanError(f"{shown(name)} holds an integer of thousands of digits") from None
+    if not isinstance(content, dict):
+        raise PlanError(
+            f"{shown(name)} holds {shown(content)}, no JSON object; give a published report"
+        )
+    for place, problem in _problems(content):
+        raise PlanError(f"{shown(name)}: {path_of(place)}: {problem}")
+    return Document(name, text, hashlib.sha256(data).hexdigest(), content)
+
+
+def path_of(place: Place) -> str:
+    """A field's path as people write it.
+
+    >>> path_of(("candidates", 2, "peak_memory_mb"))
+    'candidates[2].peak_memory_mb'
+    """
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place]
+    path = "".join(parts).removeprefix(".")
+    return path if len(path) <= _MAX_PATH else path[:_MAX_PATH] + "..."
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
+    # Both checks: a pipe or a device has no size, and a file may grow.
+    found = bytearray()
+    try:
+        size = path.stat().st_size
+        if size <= max_bytes:
+            with path.open("rb") as file:
+                while len(found) <= max_bytes and (chunk := file.read(_CHUNK)):
+                    found += chunk
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        why = getattr(error, "strerror", None) or str(error)
+        raise PlanError(
+            f"{shown(str(path))} cannot be read ({why}); give the path of a report"
+        ) from None
+    if max(size, len(found)) > max_bytes:
+        raise PlanError(
+            f"{shown(str(path))} has more than {max_bytes // 2**20} MiB; "
+            "a report has far less, so give the report itself, not a trace or a log"
+        )
+    return bytes(found)
+
+
+def _refuse_depth(data: bytes, name: str) -> None:
+    """Before parsing: Python's reader recurses, and its limit depends on who calls."""
+    depth = 0
+    for match in _STRUCTURE.finditer(data):
+        mark = match[0]
+        if mark in (b"[", b"{"):
+            depth += 1
+        elif mark in (b"]", b"}"):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise PlanError(
+                f"{shown(name)} is nested deeper than {MAX_DEPTH} (byte {match.start()}); "
+                "no report is, so give another file"
+            )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Json:
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    seen: set[str] = set()
+    twice = _Twice(made)
+    twice.key = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    return twice
+
+
+def _problems(value: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Each field that is not what JSON allows, where it stands."""
+    if isinstance(value, dict):
+        if isinstance(value, _Twice):
+            yield (*place, value.key), "is given twice; remove one of them"
+        for key, item in value.items():
+            if not _encodable(key):
+                yield place, f"the key {shown(key)} is no text that can be written as UTF-8"
+            yield from _problems(item, (*place, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _problems(item, (*place, index))
+    elif isinstance(value, str) and not _encodable(value):
+        yield place, f"{shown(value)} is no text that can be written as UTF-8"
+    elif isinstance(value, float) and not math.isfinite(value):
+        word = "NaN" if math.isnan(value) else "an infinite value"
+        yield place, f"{word} is no finite number; leave the field out where nothing was measured"
+    elif isinstance(value, int) and abs(value) > 10**300:
+        yield place, f"an integer of {value.bit_length()} bits is no usable number"
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
