@@ -16,6 +16,7 @@ from mlflow.entities import Run
 
 from tests.command import runs, trainperf
 from trainperf_mlflow.cli import cli
+from trainperf_mlflow.tracking.names import NOTE
 
 QUICK = ("--repeats", "1", "--iters", "2", "--warmup", "1")
 PHASES = ("data", "forward", "backward", "optimizer", "other")
@@ -30,6 +31,7 @@ class Explained:
     before: dict[str, Run]  # by variant, without those of repeats
     after: dict[str, Run]
     study: Run
+    measured: dict[str, Any]
     phases: dict[str, Any]
     profile: dict[str, Any]
 
@@ -56,12 +58,12 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
     folder = tmp_path_factory.mktemp("explained")
     done = trainperf(
         *("measure", "--study", "where", "--candidate", "checkpoint", *QUICK),
-        *("--set", "seq_len=64"),
+        *("--set", "seq_len=64", "--hypothesis", "memory", "--format", "json"),
         cwd=folder,
     )
     assert done.returncode == 0, done.stderr
     before = by_variant(folder)
-    printed = []
+    printed = [json.loads(done.stdout)]
     for command in (
         ("phase", "where", "--repeats", "2", "--format", "json"),
         ("profile", "where", "--top", "4", "--steps", "1", "--format", "json"),
@@ -72,7 +74,7 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
         # MLflow has everything, so nothing is left on disk.
         assert not (folder / ".trainperf").exists()
     study = next(run for run in runs(folder) if run.data.tags["trainperf.kind"] == "study")
-    return Explained(folder, before, by_variant(folder), study, printed[0], printed[1])
+    return Explained(folder, before, by_variant(folder), study, *printed)
 
 
 def candidate(report: dict[str, Any], name: str) -> dict[str, Any]:
@@ -149,8 +151,10 @@ def test_the_variants_get_phase_metrics_that_add_up_and_keep_their_own(
 def test_the_reports_have_the_sources_fields_and_are_on_the_study(explained: Explained) -> None:
     phases, profile = explained.phases, explained.profile
     study = explained.study
-    assert json.loads(explained.artifact(study, "phases/phase_memory.json")) == phases
-    assert json.loads(explained.artifact(study, "profile/trace_evidence.json")) == profile
+    # What both say together is a file of its own.
+    for file, report in (("phases/phase_memory", phases), ("profile/trace_evidence", profile)):
+        of_report = {key: value for key, value in report.items() if key != "assessment"}
+        assert json.loads(explained.artifact(study, f"{file}.json")) == of_report
     shared = {
         *("schema_version", "semantic_id", "run_mode", "run_label", "task", "stage", "config"),
         *("sources", "candidates", "experiment", "standard_metrics"),
@@ -171,6 +175,29 @@ def test_the_reports_have_the_sources_fields_and_are_on_the_study(explained: Exp
         assert len(item["top_operators"]) == 4
         assert "allocator_slack_mb" not in item  # a CPU has no caching allocator
         assert item["step_time_ms"] > 0
+
+
+def test_phases_and_traces_make_the_studys_assessment_and_leave_its_decision(
+    explained: Explained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = explained.study
+    made = json.loads(explained.artifact(study, "assessment.json"))
+    assert made == explained.profile["assessment"]
+    comparison = json.loads(explained.artifact(study, "comparison.json"))
+    assert comparison["assessment"] == made
+    assert comparison["decision"]["reason"] == explained.measured["reason"]
+    assert explained.measured["assessment"]["missing"][0].startswith("no phases yet")
+    assert "recompute" in {statement["code"] for statement in made["statements"]}
+    # Two repeats show no trend of times, and say so; a peak is counted.
+    assert "fewer than 3 repeats" in made["missing"][0]
+    assert made["candidates"][0]["memory"]["forward"]["trend"] == "shrank"
+    assert made["verdict"] == "supported"
+    assert "Why: hypothesis memory: supported by checkpoint" in study.data.tags[NOTE]
+    monkeypatch.chdir(explained.folder)
+    done = invoke("compare", "where")
+    assert done.exit_code == 0, done.output
+    assert "hypothesis memory: supported by checkpoint" in done.stdout
+    assert "takes the most time" in done.stdout
 
 
 def test_each_variant_has_its_gzipped_trace_where_the_report_says(explained: Explained) -> None:

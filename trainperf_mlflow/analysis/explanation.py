@@ -19,6 +19,9 @@ PHASE_MEMORY_SCHEMA = "training-phase-memory/v1"
 PROFILE_SCHEMA = "trainperf-profile/v1"
 TRACE_EVIDENCE_SCHEMA = "profiling-trace-evidence/v1"
 SEMANTIC_ID = "PERF-PROFILING-CLOSURE"
+# Artifacts of a variant's run.
+PHASES_FILE = "phases/phases.json"
+PROFILE_FILE = "profile/summary.json"
 TRACE_FILE = "profile/trace.json.gz"
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD", "adafactor": "Adafactor"}
@@ -48,6 +51,7 @@ def phase_summary(study_id: str, variant: Variant, attempts: Sequence[Attempt]) 
         **_ending(attempts),
         "repeats": len(measured),
         "steps_per_repeat": len(measured[0].step_ms) if measured else 0,
+        "device_memory_mb": _device_memory_mb(attempts),
         "step_ms": _mean([statistics.fmean(m.step_ms) for m in measured]),
         "phase_ms": _mean_maps(
             [{p: statistics.fmean(ms) for p, ms in m.phase_ms.items()} for m in measured]
@@ -249,6 +253,7 @@ def profile_summary(study_id: str, attempt: Attempt) -> Json:
         "profiler_slowdown": trace.slowdown,
         "allocator_slack_mb": allocator_slack_mb(trace),
         "samples_per_step": attempt.samples_per_step,
+        "device_memory_mb": _device_memory_mb([attempt]),
         "trace_file": TRACE_FILE,
         "top_operators": [operator.model_dump() for operator in trace.operators],
     }
@@ -383,6 +388,12 @@ def _ending(attempts: Iterable[Attempt]) -> Json:
     status = variant_status(attempt.status for attempt in attempts)
     error = next((a.error for a in attempts if a.status is status and a.error), None)
     return {"status": status.value, "error": error}
+
+
+def _device_memory_mb(attempts: Iterable[Attempt]) -> float | None:
+    """All of an accelerator's memory; None on a CPU, which shares it with everything else."""
+    found = (attempt.environment.get("device_memory_mb") for attempt in attempts)
+    return next((float(mb) for mb in found if isinstance(mb, int | float)), None)
 
 
 def _per_second(per_step: float | None, step_ms: float | None) -> float | None:

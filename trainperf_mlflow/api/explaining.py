@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from trainperf_mlflow.api.assessing import assessed
 from trainperf_mlflow.api.measuring import describe
-from trainperf_mlflow.api.reading import find
+from trainperf_mlflow.api.reading import find, note_of
 from trainperf_mlflow.attribution import Attempt
 from trainperf_mlflow.errors import EvidenceError, MeasurementError
 from trainperf_mlflow.measurement.conductor import AnyWorker
@@ -19,7 +20,7 @@ from trainperf_mlflow.measurement.explaining import ExplainingJob, explain
 from trainperf_mlflow.measurement.launcher import Launcher
 from trainperf_mlflow.plan import Plan, make_plan
 from trainperf_mlflow.reporting.progress import Progress
-from trainperf_mlflow.results import Status, Study, VariantValues, Workload
+from trainperf_mlflow.results import Assessment, Status, Study, VariantValues, Workload
 from trainperf_mlflow.signals import interruptible
 
 if TYPE_CHECKING:
@@ -125,6 +126,33 @@ def refuse_nothing_measured(attempts: list[Attempt], what: str) -> None:
         return
     reasons = dict.fromkeys(f"{a.variant}: {a.status.value}, {a.error}" for a in attempts)
     raise MeasurementError(f"{what} could be measured of no variant: {'; '.join(reasons)}")
+
+
+def with_assessment(found: Opened, report: dict[str, Any]) -> dict[str, Any]:
+    """The report for who asked for it; on the run the assessment is a file of its own."""
+    made = assess_again(found.store, found.study.study_id, found.variants)
+    return {**report, "assessment": None if made is None else made.model_dump(mode="json")}
+
+
+def assess_again(
+    store: Store, study_id: str, variants: Sequence[VariantValues]
+) -> Assessment | None:
+    """Refresh the assessment on the study's run; None where the study has no comparison yet.
+
+    The decision stays as it was recorded.
+
+    Raises:
+        StoreError: the store cannot be read or written.
+    """
+    from trainperf_mlflow.tracking import names, queries
+    from trainperf_mlflow.tracking.explaining import send_assessment, study_files
+
+    files = study_files(store, study_id)
+    if names.COMPARISON_FILE not in files:
+        return None
+    comparison = assessed(store, queries.load_comparison(store, study_id), variants, files)
+    send_assessment(store, comparison, note_of(store, comparison))
+    return comparison.assessment
 
 
 def file_name(variant: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import trainperf_mlflow
+from trainperf_mlflow.analysis.assessment import assess
 from trainperf_mlflow.api.reading import note_of
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
@@ -22,7 +23,16 @@ from trainperf_mlflow.messages import encodable
 from trainperf_mlflow.plan import Plan, make_plan, read_plan
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.progress import Progress
-from trainperf_mlflow.results import Check, Comparison, Repeat, Status, Study, Variant, Workload
+from trainperf_mlflow.results import (
+    Check,
+    Comparison,
+    Repeat,
+    Status,
+    Study,
+    Variant,
+    VariantValues,
+    Workload,
+)
 from trainperf_mlflow.signals import Interruption, interruptible
 
 if TYPE_CHECKING:
@@ -250,10 +260,10 @@ def _compare(store: Store, recorder: Recorder) -> Comparison:
         # A store that goes away now is no reason to lose the decision.
         with suppress(StoreError):
             variants = queries.load_variants(store, recorder.study_id)
-            comparison = decide_study(recorder.study, variants)
+            comparison = _decided(recorder.study, variants)
             note = note_of(store, comparison)
     if comparison is None:
-        comparison = decide_study(recorder.study, recorder.values())
+        comparison = _decided(recorder.study, recorder.values())
     if not recorder.finish_study(comparison, note or run_note(comparison)):
         raise StoreError(
             f"measured and decided ({comparison.decision.decision}: {comparison.decision.text}), "
@@ -261,3 +271,9 @@ def _compare(store: Store, recorder: Recorder) -> Comparison:
             f"'trainperf recover {recorder.study_id}'"
         )
     return comparison
+
+
+def _decided(study: Study, variants: tuple[VariantValues, ...]) -> Comparison:
+    """The comparison and its assessment, for which nobody has looked at phases yet."""
+    comparison = decide_study(study, variants)
+    return comparison.model_copy(update={"assessment": assess(comparison, variants)})

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, TextIO
 
 from trainperf_mlflow.analysis.explanation import (
+    PHASES_FILE,
     phase_memory_report,
     phase_metrics,
     phase_summary,
 )
 from trainperf_mlflow.analysis.roofline import best_peaks, roofline_metrics, roofline_summary
-from trainperf_mlflow.api.explaining import Opened, opened, refuse_nothing_measured
+from trainperf_mlflow.api.explaining import Opened, opened, refuse_nothing_measured, with_assessment
 from trainperf_mlflow.attribution import Attempt, Safety
 from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError
 from trainperf_mlflow.measurement.conductor import AnyWorker
@@ -39,7 +40,9 @@ def phase(
         repeats: fresh processes per variant.
 
     Returns:
-        The report ``training-phase-memory/v1``, which is also on the study's run.
+        The report ``training-phase-memory/v1``, which is also on the study's run; its
+        ``assessment`` is what phases and traces together say until now (None where nothing
+        was compared yet).
 
     Raises:
         PlanError: there is no such study, or ``repeats`` is not from 1 to 1000.
@@ -75,12 +78,12 @@ def phase(
             ) from None
         report = _record(found, attempts, safety, repeats)
         refuse_nothing_measured(attempts, "phases")
-        return report
+        return with_assessment(found, report)
 
 
 def _record(found: Opened, attempts: list[Attempt], safety: Safety, repeats: int) -> dict[str, Any]:
     """Send each variant's phases to its run, and the report to the study's."""
-    from trainperf_mlflow.tracking.explaining import PHASE_MEMORY_FILE, PHASES_FILE, send
+    from trainperf_mlflow.tracking.explaining import PHASE_MEMORY_FILE, send
 
     summaries = []
     peaks = best_peaks(attempts)

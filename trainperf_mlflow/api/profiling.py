@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-from trainperf_mlflow.analysis.explanation import profile_summary, trace_evidence_report
+from trainperf_mlflow.analysis.explanation import (
+    PROFILE_FILE,
+    profile_summary,
+    trace_evidence_report,
+)
 from trainperf_mlflow.api.explaining import (
     Opened,
     opened,
     refuse_nothing_measured,
     trace_path,
+    with_assessment,
 )
 from trainperf_mlflow.attribution import Attempt
 from trainperf_mlflow.errors import Interrupted, PlanError
@@ -37,7 +42,9 @@ def profile(
         steps: steps in each trace; fewer where they would exceed the size budget.
 
     Returns:
-        The report ``profiling-trace-evidence/v1``, which is also on the study's run.
+        The report ``profiling-trace-evidence/v1``, which is also on the study's run; its
+        ``assessment`` is what phases and traces together say until now (None where nothing
+        was compared yet).
 
     Raises:
         PlanError: there is no such study, or ``top`` or ``steps`` is out of range.
@@ -67,12 +74,12 @@ def profile(
             ) from None
         report = _record(found, attempts, steps)
         refuse_nothing_measured(attempts, "a trace")
-        return report
+        return with_assessment(found, report)
 
 
 def _record(found: Opened, attempts: list[Attempt], steps: int) -> dict[str, Any]:
     """Send each variant's trace to its run, and the report to the study's."""
-    from trainperf_mlflow.tracking.explaining import PROFILE_FILE, TRACE_EVIDENCE_FILE, send
+    from trainperf_mlflow.tracking.explaining import TRACE_EVIDENCE_FILE, send
 
     names = [variant.name for variant in found.study.variants]
     attempts = sorted(attempts, key=lambda attempt: names.index(attempt.variant))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainperf_mlflow.api.assessing import assessed
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.results import Comparison
@@ -81,11 +82,15 @@ def study_links(study_id: str, *, tracking_uri: str | None = None) -> dict[str, 
 
 def decide_again(store: Store, study_id: str) -> Comparison:
     from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking.explaining import ASSESSMENT_FILE, send_assessment, study_files
     from trainperf_mlflow.tracking.writing import send_comparison
 
-    study = queries.load_study(store, study_id)
-    comparison = decide_study(study, queries.load_variants(store, study_id))
+    study, variants = queries.load_study(store, study_id), queries.load_variants(store, study_id)
+    files = study_files(store, study_id)
+    comparison = assessed(store, decide_study(study, variants), variants, files)
     send_comparison(store, comparison, note_of(store, comparison), {})
+    if ASSESSMENT_FILE in files:
+        send_assessment(store, comparison)
     return comparison
 
 

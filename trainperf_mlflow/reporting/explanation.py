@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainperf_mlflow.attribution import CATEGORIES, PHASES
+from trainperf_mlflow.reporting.assessment import why_text
 from trainperf_mlflow.reporting.roofline import ABOVE_ONE, mfu_text, peaks_text, roofline_rows
 from trainperf_mlflow.reporting.text import clipped, number, plain
+from trainperf_mlflow.results import Assessment
 
 _NAME_CHARS = 24
 _OPERATOR_CHARS = 50
@@ -41,7 +43,7 @@ def phases_text(report: Mapping[str, Any]) -> str:
     for name, saved in savings.items():
         parts = ", ".join(f"{phase} {number(value, 1)}" for phase, value in saved.items())
         lines += ["", f"{_name(name)} saves of the peak, MiB: {parts or 'not comparable'}"]
-    return "\n".join([*lines, *_failures(report), "", NOT_FOR_ADOPTION])
+    return "\n".join([*lines, *_failures(report), *_why(report), "", NOT_FOR_ADOPTION])
 
 
 def profile_text(report: Mapping[str, Any]) -> str:
@@ -67,7 +69,7 @@ def profile_text(report: Mapping[str, Any]) -> str:
             ]
             rows.append([*row, *([number(found["self_device_ms"], 3)] if on_device else [])])
         lines += [*_table(rows), ""]
-    return "\n".join([*lines, *_failures(report), NOT_FOR_ADOPTION])
+    return "\n".join([*lines, *_failures(report), *_why(report), "", NOT_FOR_ADOPTION])
 
 
 def _compositions(items: list[Any]) -> Iterator[list[str]]:
@@ -89,6 +91,11 @@ def _roofline(items: list[Any]) -> list[str]:
     mfu = mfu_text(items)
     lines = ["", f"roofline of {peaks_text(peaks)}", *_table(rows), f"  {ABOVE_ONE}"]
     return lines if mfu is None else [*lines, "", mfu]
+
+
+def _why(report: Mapping[str, Any]) -> list[str]:
+    found = report.get("assessment")
+    return ["", why_text(Assessment.model_validate(found))] if found else []
 
 
 def _failures(report: Mapping[str, Any]) -> list[str]:

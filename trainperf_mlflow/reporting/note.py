@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
@@ -26,7 +27,13 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
         links: label -> address (shown as a link) or command (shown as code).
     """
     head = "\n\n".join((_decision(comparison), _links(links or {}))).strip()
-    body = [_table(comparison), _notes(comparison), _budget(comparison), _warnings(comparison)]
+    body = [
+        _table(comparison),
+        _notes(comparison),
+        _budget(comparison),
+        _why(comparison),
+        _warnings(comparison),
+    ]
     note = head
     for part in body:
         if part and len(note) + len(part) + 2 <= MAX_NOTE:
@@ -117,6 +124,11 @@ def _budget(comparison: Comparison) -> str:
     return "\n".join(
         f"- Budget: {_short(line, 300)}" for line in budget_lines(comparison)[: _MAX_ROWS + 1]
     )
+
+
+def _why(comparison: Comparison) -> str:
+    lines = why_lines(comparison.assessment) if comparison.assessment else []
+    return "\n".join(f"- Why: {_short(line, _TEXT_CHARS)}" for line in lines)
 
 
 def _warnings(comparison: Comparison) -> str:

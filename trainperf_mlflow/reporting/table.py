@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.text import clipped, number, plain
 from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
@@ -79,7 +80,7 @@ def to_text(comparison: Comparison, width: int = 100) -> str:
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:
-    """Heading, table, notes, warnings and, last, the decision."""
+    """Heading, table, notes, warnings, why it is so and, last, the decision."""
     parts: list[RenderableType] = [_heading(comparison), comparison_table(comparison)]
     parts += [_note(candidate) for candidate in comparison.candidates]
     parts += [
@@ -91,6 +92,12 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         parts += [
             Padding(Text(f"! {clipped(plain(warning), _NOTE_CHARS)}", style="yellow"), (0, 0, 0, 2))
             for warning in comparison.warnings
+        ]
+    if comparison.assessment is not None:
+        parts.append(Text("\nwhy"))
+        parts += [
+            Padding(Text(line, style="dim"), (0, 0, 0, 2))
+            for line in why_lines(comparison.assessment)
         ]
     parts += [Text(""), *_decision(comparison)]
     return Group(*parts)

@@ -10,24 +10,25 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mlflow.entities import Metric
 
-from trainperf_mlflow.analysis.explanation import TRACE_FILE
+from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE, TRACE_FILE
 from trainperf_mlflow.errors import EvidenceError, StoreError
-from trainperf_mlflow.results import Study, VariantValues
+from trainperf_mlflow.results import Comparison, Study, VariantValues
 from trainperf_mlflow.tracking import names, queries
 from trainperf_mlflow.tracking.spool import Spool, write_whole
 from trainperf_mlflow.tracking.store import Store, refusals
 
-PHASES_FILE = "phases/phases.json"
 PHASE_MEMORY_FILE = "phases/phase_memory.json"
-PROFILE_FILE = "profile/summary.json"
 TRACE_EVIDENCE_FILE = "profile/trace_evidence.json"
+ASSESSMENT_FILE = "assessment.json"
+
+Summaries = dict[str, Mapping[str, Any]]
 
 
 class Kept:
@@ -114,3 +115,64 @@ def send(
             f"{error}; what was measured is kept in {str(kept.path)!r}; run the command again "
             "when the store is back"
         ) from None
+
+
+def study_files(store: Store, study_id: str) -> set[str]:
+    """The files and folders at the top of a study's artifacts.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with refusals(store.tracking_uri):
+        return {found.path for found in store.client.list_artifacts(study_id)}
+
+
+def load_summaries(
+    store: Store, files: set[str], variants: Iterable[VariantValues]
+) -> tuple[Summaries, Summaries]:
+    """What phases and traces showed of each variant, by its name, as far as they were looked at.
+
+    Args:
+        files: those of the study: where it has no such report, no variant is asked.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    runs = {variant.name: variant.run_id for variant in variants if variant.run_id is not None}
+    phases, profiles = (
+        {name: _summary(store, run_id, file) for name, run_id in runs.items()}
+        if PurePosixPath(file).parts[0] in files
+        else {}
+        for file in (PHASES_FILE, PROFILE_FILE)
+    )
+    return phases, profiles
+
+
+def _summary(store: Store, run_id: str, file: str) -> Mapping[str, Any]:
+    folder = PurePosixPath(file).parts[0]
+    with refusals(store.tracking_uri), tempfile.TemporaryDirectory(prefix="trainperf-") as here:
+        if file not in {found.path for found in store.client.list_artifacts(run_id, folder)}:
+            return {}
+        text = Path(store.client.download_artifacts(run_id, file, here)).read_bytes()
+    try:
+        found: Mapping[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise StoreError(
+            f"{file} of run {run_id} is damaged ({error}); run phase or profile again"
+        ) from None
+    return found
+
+
+def send_assessment(store: Store, comparison: Comparison, note: str | None = None) -> None:
+    """The assessment as the study's file and, where a note comes with it, in its comparison.
+
+    Raises:
+        StoreError: the store refuses.
+    """
+    assert comparison.assessment is not None
+    client, study_id = store.client, comparison.study_id
+    with refusals(store.tracking_uri):
+        client.log_text(study_id, comparison.assessment.to_json(), ASSESSMENT_FILE)
+        if note is not None:
+            client.log_text(study_id, comparison.to_json(), names.COMPARISON_FILE)
+            client.set_tag(study_id, names.NOTE, note)
