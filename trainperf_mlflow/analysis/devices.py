@@ -59,7 +59,7 @@ _SHEETS = (
     _Sheet(r"MI250X", 47.85, None, 191.5, 191.5, 1638.4, "AMD Instinct MI250X data sheet, one die"),
     _Sheet(r"MI300X", 163.4, 653.7, 1307.4, 1307.4, 5300, "AMD Instinct MI300X data sheet"),
 )
-_MAKERS = re.compile(r"(NVIDIA|Tesla|GeForce|AMD|Instinct)\s+", re.IGNORECASE)
+_MAKERS = re.compile(r"((NVIDIA|Tesla|GeForce|AMD|Instinct)\s+)*", re.IGNORECASE)
 
 
 def data_sheet_peaks(device: str) -> Peaks | None:
@@ -73,9 +73,7 @@ def data_sheet_peaks(device: str) -> Peaks | None:
     >>> data_sheet_peaks("NVIDIA A100-SXM4-80GB MIG 1g.10gb") is None
     True
     """
-    name = device.strip()
-    while (maker := _MAKERS.match(name)) is not None:
-        name = name[maker.end() :]
+    name = _MAKERS.sub("", device.strip(), count=1)
     for sheet in _SHEETS:
         if re.fullmatch(sheet.name, name, re.IGNORECASE | re.ASCII):
             return Peaks(
@@ -95,3 +93,13 @@ def data_sheet_peaks(device: str) -> Peaks | None:
                 evidence_level="theoretical",
             )
     return None
+
+
+def rates(peaks: Peaks) -> str:
+    """Peaks as words.
+
+    >>> rates(data_sheet_peaks("Tesla T4"))
+    'fp32 8.1, fp16 65 TFLOPS, memory 320 GB/s (NVIDIA Turing whitepaper)'
+    """
+    tflops = ", ".join(f"{name} {value:.3g}" for name, value in peaks.tflops.items())
+    return f"{tflops} TFLOPS, memory {peaks.memory_gb_s:.4g} GB/s ({peaks.source})"

@@ -59,7 +59,7 @@ def measured_peaks(
     bandwidth = _best_copy(device, size)
     if not (tflops and bandwidth):
         return None
-    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    threads = f", threads: {torch.get_num_threads()}" if device.type == "cpu" else ""
     return Peaks(
         device=device_name(device),
         tflops=tflops,

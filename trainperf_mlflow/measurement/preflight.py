@@ -102,7 +102,7 @@ def torch_checks() -> tuple[Check, ...]:
     else:
         checks.extend(_accelerators())
     checks.append(_compiler())
-    return tuple(checks)
+    return (*checks, *_peaks())
 
 
 def _accelerators() -> Iterator[Check]:
@@ -122,6 +122,28 @@ def _accelerators() -> Iterator[Check]:
                 f", {free / GIB:.1f} of {total / GIB:.1f} GiB free, capability {major}.{minor}"
             )
         yield Check(check=str(device), status="ok", detail=detail)
+
+
+def _peaks() -> Iterator[Check]:
+    """What each device does at most, timed now, and what its data sheet says."""
+    import torch
+
+    from trainperf_mlflow.analysis.devices import data_sheet_peaks, rates
+    from trainperf_mlflow.measurement.environment import device_name
+    from trainperf_mlflow.measurement.peaks import measured_peaks
+
+    kind = torch.accelerator.current_accelerator()
+    count = torch.accelerator.device_count() if kind is not None else 0
+    devices = [torch.device(kind.type, index) for index in range(count) if kind is not None]
+    for device in (torch.device("cpu"), *devices):
+        stated = data_sheet_peaks(device_name(device)) if device.type != "cpu" else None
+        found = [rates(peaks) for peaks in (measured_peaks(device), stated) if peaks is not None]
+        yield Check(
+            check=f"peaks of {device}",
+            status="ok" if found else "warn",
+            detail="; ".join(found) or "matrix products and copies could not be timed",
+            remedy="" if found else "rooflines and MFU stay unknown there; is its memory full?",
+        )
 
 
 def _compiler() -> Check:

@@ -59,6 +59,7 @@ class Repeat:
     def preflight(self) -> list[dict[str, str]]:
         from trainperf_mlflow.measurement.preflight import torch_checks
 
+        _use_threads()
         return [check.model_dump() for check in torch_checks()]
 
     def build(
@@ -70,7 +71,7 @@ class Repeat:
         data_seed: int,
         device: str,
     ) -> Built:
-        torch.set_num_threads(int(os.environ.get("TRAINPERF_THREADS", "1")))
+        _use_threads()
         self.device = torch.device(device)
         self.changed = dict(changed)
         self.compiled = config.get("compile", "off") not in ("off", False, None)
@@ -177,6 +178,10 @@ class Repeat:
     def _refuse_divergence(self, losses: tuple[float | None, ...]) -> None:
         if diverged(losses):
             raise DivergedError(f"the loss became {next(x for x in losses if diverged((x,)))}")
+
+
+def _use_threads() -> None:
+    torch.set_num_threads(int(os.environ.get("TRAINPERF_THREADS", "1")))
 
 
 def serve(connection: Connection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainperf_mlflow.attribution import CATEGORIES, PHASES
+from trainperf_mlflow.attribution import CATEGORIES, PHASES, Peaks
 from trainperf_mlflow.reporting.assessment import why_text
 from trainperf_mlflow.reporting.roofline import ABOVE_ONE, mfu_text, peaks_text, roofline_rows
 from trainperf_mlflow.reporting.text import clipped, number, plain
@@ -87,7 +87,7 @@ def _roofline(items: list[Any]) -> list[str]:
     rows = roofline_rows(items)
     if not rows:
         return []
-    peaks = next(item["peaks"] for item in items if item.get("roofline"))
+    peaks = Peaks.model_validate(next(i["peaks"] for i in items if i.get("roofline")))
     mfu = mfu_text(items)
     lines = ["", f"roofline of {peaks_text(peaks)}", *_table(rows), f"  {ABOVE_ONE}"]
     return lines if mfu is None else [*lines, "", mfu]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainperf_mlflow.analysis.devices import rates
+from trainperf_mlflow.attribution import Peaks
 from trainperf_mlflow.reporting.text import clipped, number, plain
 
 _LINE_CHARS = 300
@@ -40,18 +42,9 @@ def roofline_rows(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return rows if len(rows) > 1 else []
 
 
-def peaks_text(peaks: Mapping[str, Any]) -> str:
-    """A device's peaks on one line.
-
-    >>> peaks_text({"device": "A", "tflops": {"fp32": 19.5}, "memory_gb_s": 1555.0,
-    ...             "source": "data sheet", "evidence_level": "theoretical"})
-    'A: fp32 19.50 TFLOPS, memory 1555.0 GB/s (data sheet)'
-    """
-    rates = ", ".join(f"{name} {number(value, 2)}" for name, value in peaks["tflops"].items())
-    text = (
-        f"{plain(peaks['device'])}: {rates} TFLOPS, memory {number(peaks['memory_gb_s'], 1)} GB/s"
-    )
-    return clipped(f"{text} ({plain(peaks['source'])})", _LINE_CHARS)
+def peaks_text(peaks: Peaks) -> str:
+    """A device and its peaks on one line."""
+    return clipped(plain(f"{peaks.device}: {rates(peaks)}"), _LINE_CHARS)
 
 
 def mfu_text(items: Sequence[Mapping[str, Any]]) -> str | None:
