@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import suppress
 from urllib.parse import quote, urlsplit
 
 from mlflow.entities import Run
 
-from trainperf_mlflow.tracking import names
+from trainperf_mlflow.analysis.explanation import TRACE_FILE
+from trainperf_mlflow.tracking import names, views
 from trainperf_mlflow.tracking.search import runs_of_study
 from trainperf_mlflow.tracking.store import Store, refusals
 from trainperf_mlflow.tracking.uris import has_password, scheme_of
@@ -27,9 +29,10 @@ def study_links(store: Store, study_id: str) -> dict[str, str]:
     """What to open and, for a store without a server, what to start first.
 
     Returns:
-        ``study``, ``experiment``, ``compare`` (the variants side by side) and
-        ``curves`` (step times of the repeats); with a database also ``command``,
-        which serves the links.
+        ``study``, ``experiment`` (all studies), ``compare`` (the variants side by
+        side), ``charts`` (their metrics) and ``curves`` (step times of the repeats);
+        where they are there, ``report`` and ``trace``; with a database also
+        ``command``, which serves the links.
     """
     with refusals(store.tracking_uri):
         experiment_id = store.client.get_run(study_id).info.experiment_id
@@ -39,8 +42,18 @@ def study_links(store: Store, study_id: str) -> dict[str, str]:
     if base is None:
         return links
     page = f"{base}/#/experiments/{experiment_id}/runs"
-    links |= {"study": f"{page}/{study_id}?{_VIEW}", "experiment": f"{page}?{_VIEW}"}
+    keys = [view.key for view in views.shared_views(store, experiment_id)]
+    links |= {
+        "study": f"{page}/{study_id}?{_VIEW}",
+        "experiment": f"{page}?{_VIEW}{_shared(views.STUDIES, keys)}",
+    }
     variants, repeats = _of_kind(found, "variant"), _of_kind(found, "repeat")
+    if variants:
+        condition = quote(views.condition(views.VARIANTS, study_id), safe="")
+        links["charts"] = (
+            f"{page}?{_VIEW}&searchFilter={condition}&orderByKey={quote(views.NEWEST_FLAT)}"
+            "&compareRunsMode=CHART"
+        )
     if len(variants) > 1:
         query = f"runs={_list(variants)}&experiments={_list([experiment_id])}"
         links["compare"] = f"{base}/#/compare-runs?{query}&{_VIEW}"
@@ -48,10 +61,26 @@ def study_links(store: Store, study_id: str) -> dict[str, str]:
         series = names.STEP_TIME_SERIES
         query = (
             f"runs={_list(repeats)}&experiments={_list([experiment_id])}"
-            f"&metric={_encoded(series)}&plot_metric_keys={_list([series])}"
+            f"&metric={_encoded(series)}&plot_metric_keys={_list([series])}&x_axis=step"
         )
         links["curves"] = f"{base}/#/metric?{query}&{_VIEW}"
+    if _has(store, study_id, names.REPORT_FILE):
+        links["report"] = f"{page}/{study_id}/artifacts/{names.REPORT_FILE}?{_VIEW}"
+    traced = next((run for run in variants if _has(store, run, TRACE_FILE)), None)
+    if traced is not None:
+        links["trace"] = f"{page}/{traced}/artifacts/{TRACE_FILE}?{_VIEW}"
     return links
+
+
+def _shared(view: views.View, keys: list[str]) -> str:
+    return f"&viewStateShareKey={view.key}" if view.key in keys else ""
+
+
+def _has(store: Store, run_id: str, path: str) -> bool:
+    with suppress(Exception):  # an artifact store that is away takes no other link away
+        folder = path.rpartition("/")[0] or None
+        return any(item.path == path for item in store.client.list_artifacts(run_id, folder))
+    return False
 
 
 def ui_command(store: Store) -> str:

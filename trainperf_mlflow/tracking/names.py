@@ -9,6 +9,7 @@ from trainperf_mlflow.results import Setting
 # Tags of runs (the MLflow contract: other programs read them).
 KIND = "trainperf.kind"
 STUDY_ID = "trainperf.study_id"
+STUDY = "trainperf.study"  # its name, on its descendants
 ROLE = "trainperf.role"
 VARIANT = "trainperf.variant"
 CHANGED_VARIABLE = "trainperf.changed_variable"
@@ -24,6 +25,10 @@ GOAL = "trainperf.goal"
 HYPOTHESIS = "trainperf.hypothesis"
 BEST_CANDIDATE = "trainperf.best_candidate"
 CLOSED = "trainperf.closed"
+IMPORTED = "trainperf.imported"  # the format of the report that the study was imported from
+SOURCE_FILE = "trainperf.source_file"
+SOURCE_SHA256 = "trainperf.source_sha256"
+PUBLISHED_DECISION = "trainperf.published_decision"
 STATUS = "trainperf.status"
 ERROR = "trainperf.error"
 REPEAT = "trainperf.repeat"
@@ -40,6 +45,8 @@ STUDY_FILE = "study.json"
 COMPARISON_FILE = "comparison.json"
 RESULT_FILE = "result.json"
 ENVIRONMENT_FILE = "environment.json"
+SOURCE_FOLDER = "evidence/source"
+REPORT_FILE = "report.html"
 
 # Params.
 PEAK_MEM_SOURCE = "peak_mem_source"
@@ -48,6 +55,7 @@ WORKLOAD_NAME = "workload.name"
 # MLflow's own.
 PARENT_RUN_ID = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
+RUN_COLOUR = "mlflow.runColor"
 
 # Series of a repeat: one point per measured step.
 SERIES_PREFIX = "steps/"

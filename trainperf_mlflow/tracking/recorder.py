@@ -6,7 +6,7 @@ tried again with the next one; each can be repeated without doubling anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -26,6 +26,7 @@ from trainperf_mlflow.results import (
     VariantValues,
 )
 from trainperf_mlflow.tracking import names, writing
+from trainperf_mlflow.tracking.pictures import send_pictures
 from trainperf_mlflow.tracking.search import runs_of_study
 from trainperf_mlflow.tracking.spool import Spool, SpoolError, StudyFolder, Target
 from trainperf_mlflow.tracking.store import (
@@ -37,6 +38,7 @@ from trainperf_mlflow.tracking.store import (
     refusals,
 )
 from trainperf_mlflow.tracking.uris import masked
+from trainperf_mlflow.tracking.views import share_views
 
 Key = tuple[str, int]  # a repeat: variant and index
 
@@ -106,6 +108,7 @@ class Recorder:
             with refusals(store.tracking_uri):
                 writing.describe_study(store, study)
                 recorder._make_variant_runs()
+            share_views(store)
         except BaseException as error:
             recorder._abandon(error)
             raise
@@ -154,6 +157,11 @@ class Recorder:
         """How many repeats MLflow does not have yet."""
         return len(self._repeats) - len(self._repeat_runs)
 
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        """What was measured, as it is on disk, in the order of recording."""
+        return tuple(self._repeats.values())
+
     def record_repeat(self, repeat: Repeat) -> None:
         """Keep a repeat on disk and send it to MLflow."""
         key = (repeat.variant, repeat.index)
@@ -173,18 +181,24 @@ class Recorder:
 
     # --- ending --------------------------------------------------------------------------------
 
-    def finish_study(self, comparison: Comparison, note: str) -> bool:
+    def finish_study(
+        self, comparison: Comparison, note: str, pictures: Mapping[str, bytes] | None = None
+    ) -> bool:
         """Record the comparison and end all runs; True where MLflow has everything.
 
         Args:
             note: Markdown for the study's page; the first 8000 characters are kept.
+            pictures: PNG files by their artifact paths.
         """
+        pictures = pictures or {}
+        self._keep(lambda: self.folder.write_pictures(pictures))
         self._keep(lambda: self.folder.write_comparison(comparison, note))
         for name in self._variants:
             self._plan_variant_end(name)
         self._jobs["comparison"] = lambda: writing.send_comparison(
             self.store, comparison, note, self.variant_runs
         )
+        self._jobs["pictures"] = lambda: send_pictures(self.store, self.study_id, pictures)
         return self._end("FINISHED")
 
     def kill(self) -> bool:

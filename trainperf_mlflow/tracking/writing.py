@@ -35,16 +35,18 @@ from trainperf_mlflow.results import (
     Decision,
     Repeat,
     Setting,
+    Source,
     Status,
     Study,
     Variant,
     VariantValues,
 )
-from trainperf_mlflow.tracking import names
+from trainperf_mlflow.tracking import colours, names
 from trainperf_mlflow.tracking.store import Store
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 MAX_DIGEST = 36  # of a dataset in MLflow
+MAX_POINTS = 1000  # what a chart can show
 
 
 # --- a study -----------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ def create_variant_run(store: Store, study: Study, variant: Variant) -> str:
         parent=study.study_id,
         title=title,
         started_at=time.time(),
-        tags={names.KIND: "variant", **_variant_tags(variant)},
+        tags={names.KIND: "variant", **_variant_tags(study, variant)},
     )
 
 
@@ -125,6 +127,7 @@ def describe_variant(store: Store, study: Study, variant: Variant, run_id: str) 
 def _study_tags(study: Study) -> dict[str, str]:
     return names.tags(
         {
+            **_source_tags(study.source),
             names.KIND: "study",
             names.SCHEMA: names.SCHEMA_VERSION,
             names.WORKLOAD_DIGEST: study.workload.digest,
@@ -139,8 +142,21 @@ def _study_tags(study: Study) -> dict[str, str]:
     )
 
 
-def _variant_tags(variant: Variant) -> dict[str, str | None]:
+def _source_tags(source: Source | None) -> dict[str, str | None]:
+    if source is None:
+        return {}
+    published = source.published
     return {
+        names.IMPORTED: source.format,
+        names.SOURCE_FILE: source.file,
+        names.SOURCE_SHA256: source.sha256,
+        names.PUBLISHED_DECISION: published.decision if published else None,
+    }
+
+
+def _variant_tags(study: Study, variant: Variant) -> dict[str, str | None]:
+    return {
+        names.RUN_COLOUR: colours.of_variant(study, variant.name),
         names.ROLE: variant.role,
         names.VARIANT: variant.name,
         names.CHANGED_VARIABLE: variant.changed_variable,
@@ -159,6 +175,7 @@ def _create_child(
     ours = {
         names.PARENT_RUN_ID: parent,
         names.STUDY_ID: study.study_id,
+        names.STUDY: study.name,
         names.SCHEMA: names.SCHEMA_VERSION,
         names.WORKLOAD_DIGEST: study.workload.digest,
         **tags,
@@ -213,7 +230,7 @@ def send_repeat(
         parent=variant_run_id,
         title=f"{variant.name} #{repeat.index + 1}",
         started_at=repeat.started_at,
-        tags={**_variant_tags(variant), **_repeat_tags(repeat)},
+        tags={**_variant_tags(study, variant), **_repeat_tags(repeat)},
     )
     ended_ms = _ms(repeat.ended_at)
     metrics = [
@@ -255,13 +272,17 @@ def _repeat_tags(repeat: Repeat) -> dict[str, str | None]:
 
 
 def _series(repeat: Repeat) -> Iterator[Metric]:
-    """One point per measured step, counted from 1 over all blocks of the repeat."""
+    """One point per measured step, counted from 1 over all blocks of the repeat; of very many
+    steps evenly chosen ones (``result.json`` has them all)."""
     number = 0
+    every = max(1, math.ceil(sum(len(block.step_ms) for block in repeat.blocks) / MAX_POINTS))
     for block in repeat.blocks:
         at_ms = block.started_at * 1000.0
         for step, loss in zip(block.step_ms, block.losses, strict=False):
             number += 1
             at_ms += step
+            if (number - 1) % every:
+                continue
             if math.isfinite(step):
                 yield Metric(names.STEP_TIME_SERIES, step, int(at_ms), number)
             if loss is not None and math.isfinite(loss):
@@ -309,6 +330,7 @@ def send_comparison(
     tags = {
         **_decision_tags(comparison.decision),
         names.BEST_CANDIDATE: comparison.best_candidate,
+        names.RUN_COLOUR: colours.of_decision(comparison.decision.decision),
         names.NOTE: note,
     }
     _log(client, study_id, tags, _comparison_metrics(best) if best else {})
