@@ -72,7 +72,7 @@ def decide(case: Case) -> Decision:
             f"{case.goal.metric} was not measured in the same way on both sides, so whether the "
             f"goal is met is not known; {_other_text(case)}"
         )
-        return conclude("goal_not_measured", text, "goal")
+        return conclude("goal_not_measured", text, "goal", numbers=case.thresholds)
     gain = settled(gain)
     wanted = case.thresholds["min_gain"]
     broken = _broken_costs(case)
@@ -87,7 +87,9 @@ def decide(case: Case) -> Decision:
         reason, verdict = "goal_met", "the goal is met and no constraint is broken"
     else:
         reason, verdict = "goal_gain_below_threshold", "a gain, but a small one"
-    return conclude(reason, f"{verdict}: {_gain_text(case, gain)}; {_other_text(case)}", "goal")
+    text = f"{verdict}: {_gain_text(case, gain)}; {_other_text(case)}"
+    numbers = {"gain_pct": gain, **case.thresholds}
+    return conclude(reason, text, "goal", numbers=numbers)
 
 
 def _broken_quality(case: Case) -> bool:

@@ -141,8 +141,13 @@ def _entry(variant: VariantValues, case: Case | None = None) -> dict[str, Any]:
     ):
         value = measured(variant.metrics, metric)
         if value is not None:
-            entry[key] = round(value, 3)
+            entry[key] = _rounded(value)
     return entry | {"eval_loss": measured(variant.metrics, "eval_loss")}
+
+
+def _rounded(value: float) -> float:
+    # A rate of steps that take many minutes must not become 0.
+    return round(value, 3) or value
 
 
 def _unfit(variant: VariantValues, case: Case | None) -> str | None:
@@ -178,12 +183,12 @@ def _changed(case: Case) -> set[str]:
 def _against_baseline(case: Case) -> dict[str, Any]:
     """Saving (MiB) and throughput ratio of this candidate, whether feasible or not."""
     saving, ratio = 0.0, None
+    before, after = case.baseline.metrics, case.candidate.metrics
     if case.difference.memory_gap is None:
-        saving = case.difference.delta["peak_mem_mb"]
-    before = measured(case.baseline.metrics, "samples_per_s")
-    after = measured(case.candidate.metrics, "samples_per_s")
-    if before and after:
-        ratio = round(after, 3) / round(before, 3) if round(before, 3) else after / before
+        saving = _rounded(before["peak_mem_mb"]) - _rounded(after["peak_mem_mb"])
+    rates = measured(before, "samples_per_s"), measured(after, "samples_per_s")
+    if rates[0] and rates[1]:
+        ratio = _rounded(rates[1]) / _rounded(rates[0])
     return {"memory_saving_mb": saving, "throughput_ratio": ratio}
 
 

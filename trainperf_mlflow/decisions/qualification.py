@@ -73,17 +73,19 @@ def qualify_memory_candidates(
         phase_report: whether memory by phase was measured, which the next action depends on.
 
     Raises:
-        ValueError: a gate is missing or invalid, or the baseline is missing or given twice.
+        ValueError: a gate is missing or invalid, the baseline is missing, or a name
+            is missing or given twice.
     """
     limits = {key: limit(gates, key, "gates") for key in QUALIFICATION_GATES}
-    baselines = [item for item in candidates if item.get("name") == BASELINE]
-    if len(baselines) != 1:
-        raise ValueError(
-            f"there are {len(baselines)} candidates of the name {BASELINE!r}; give exactly one"
-        )
+    names = [item.get("name") for item in candidates]
+    if not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
+        raise ValueError(f"the names are {names!r}; give each candidate a name of its own")
+    baseline = next((item for item in candidates if item.get("name") == BASELINE), None)
+    if baseline is None:
+        raise ValueError(f"no candidate has the name {BASELINE!r}; the gates compare with it")
     records = tuple(
         qualify_candidate(
-            baselines[0],
+            baseline,
             item,
             limits,
             feasible=None if feasible_names is None else item.get("name") in feasible_names,

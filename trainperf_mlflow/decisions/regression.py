@@ -17,6 +17,7 @@ from trainperf_mlflow.decisions.reasons import REASONS
 from trainperf_mlflow.results import Record, Role
 
 POLICY = "regression"
+MEMORY = "memory"  # a bottleneck that is no phase: it shrinks with the peak
 GATES: MappingProxyType[str, float] = MappingProxyType(
     {
         "min_primary_time_gain_ms": 10.0,
@@ -36,6 +37,14 @@ class RegressionContract(Record):
     baseline_id: str
     candidate_id: str
     changed_variable: str
+
+
+class Shortfall(Record):
+    """One thing that does not pass: its code, where, and in words with the numbers."""
+
+    code: str
+    workload_id: str | None
+    text: str
 
 
 class ContractCheck(TypedDict):
@@ -119,7 +128,7 @@ def build_regression_evidence(
             ``step_time_ms``, ``peak_mem_mb``, ``throughput`` and ``quality``, of which a
             higher value is worse) and ``baseline_stages_ms`` and ``candidate_stages_ms``.
             A value of None says that it was not measured.
-        original_bottleneck: the phase that the change was meant to relieve.
+        original_bottleneck: the phase that the change was meant to relieve, or memory.
 
     Returns:
         The fields of ``RegressionEvidence``.
@@ -145,7 +154,10 @@ def regression_evidence(
         else:
             rows.append(_row(record, original_bottleneck, f"workload {place}"))
     primary = next((row for row in rows if row.role == "primary"), None)
-    delta = primary.original_bottleneck_delta_ms if primary else None
+    delta = None
+    if primary is not None:
+        in_memory = original_bottleneck == MEMORY
+        delta = primary.memory_gain_mb if in_memory else primary.original_bottleneck_delta_ms
     return RegressionEvidence(
         primary=primary,
         adjacent=tuple(row for row in rows if row.role == "adjacent"),
@@ -213,7 +225,7 @@ def _phase_gain(
     phase: str,
     where: str,
 ) -> float | None:
-    if before is None or after is None:
+    if before is None or after is None or phase == MEMORY:
         return None
     times = []
     for side, stages in (("baseline", before), ("candidate", after)):
@@ -260,7 +272,10 @@ def _adoption(evidence: Mapping[str, Any], gates: Mapping[str, float]) -> str:
     if evidence.get("hard_failures") or evidence.get("primary") is None:
         return "hard_failure_or_primary_missing"
     primary = mapping(evidence, "primary", "evidence")
-    adjacent = [_as_row(row) for row in evidence.get("adjacent", ())]
+    given = evidence.get("adjacent", ())
+    if not isinstance(given, list | tuple):
+        raise ValueError(f"evidence: adjacent is {given!r}; give a list of workloads")
+    adjacent = [_as_row(row) for row in given]
     quality = [optional_number(row, "quality_delta", "evidence") for row in (primary, *adjacent)]
     if any(delta is not None and settled(delta) > gates["max_quality_delta"] for delta in quality):
         return "quality_guardrail_failed"
@@ -280,46 +295,61 @@ def _as_row(row: Any) -> Mapping[str, Any]:
 
 def regression_shortfalls(
     evidence: RegressionEvidence, gates: Mapping[str, float] = GATES
-) -> dict[str, str]:
-    """What does not pass, by a code, in words: ``single_point_gain`` is one of them.
+) -> tuple[Shortfall, ...]:
+    """Everything that does not pass, which the decision's one code leaves open.
 
-    Says what the decision's one code leaves open, so that a gain on one workload
-    and a regression on another can be told apart.
+    ``single_point_gain`` says that the gain holds on the primary workload, but not
+    on those near it.
     """
-    found = {}
-    if evidence.hard_failures:
-        found["workload_failed"] = f"failed: {', '.join(evidence.hard_failures)}"
+    found = [
+        Shortfall(code="workload_failed", workload_id=name, text=f"{name} failed")
+        for name in evidence.hard_failures
+    ]
     if evidence.primary is None:
-        return found | {"primary_missing": "the primary workload has no evidence"}
-    rows = (evidence.primary, *evidence.adjacent)
-    for row in rows:
-        if row.quality_delta is None:
-            found[f"quality_not_measured:{row.workload_id}"] = (
-                f"{row.workload_id}: quality was not measured"
-            )
-        elif row.quality_delta > gates["max_quality_delta"]:
-            found[f"quality_worse:{row.workload_id}"] = (
-                f"{row.workload_id}: quality is worse by {row.quality_delta:.4g} "
-                f"(at most {gates['max_quality_delta']:g} allowed)"
-            )
-    gain, wanted = evidence.primary.time_gain_ms, gates["min_primary_time_gain_ms"]
-    if gain < wanted:
-        found["primary_gain_too_small"] = (
-            f"{evidence.primary.workload_id}: time gain {gain:.2f} ms (at least {wanted:g} wanted)"
+        text = "the primary workload has no evidence"
+        return (*found, Shortfall(code="primary_missing", workload_id=None, text=text))
+    for row in (evidence.primary, *evidence.adjacent):
+        found += _quality_shortfalls(row, gates["max_quality_delta"])
+    primary, wanted = evidence.primary, gates["min_primary_time_gain_ms"]
+    if primary.time_gain_ms < wanted:
+        text = f"time gain {primary.time_gain_ms:.2f} ms (at least {wanted:g} wanted)"
+        found.append(_shortfall("primary_gain_too_small", primary, text))
+    allowed = gates["max_adjacent_slowdown_ms"]
+    slower = [
+        _shortfall(
+            "adjacent_slower",
+            row,
+            f"slower by {-row.time_gain_ms:.2f} ms (at most {allowed:g} allowed)",
         )
-    slower = [r for r in evidence.adjacent if r.time_gain_ms < -gates["max_adjacent_slowdown_ms"]]
-    for row in slower:
-        found[f"adjacent_slower:{row.workload_id}"] = (
-            f"{row.workload_id}: slower by {-row.time_gain_ms:.2f} ms "
-            f"(at most {gates['max_adjacent_slowdown_ms']:g} allowed)"
-        )
-    if gain >= wanted and slower:
-        found["single_point_gain"] = "the gain holds on the primary workload only"
+        for row in evidence.adjacent
+        if row.time_gain_ms < -allowed
+    ]
+    found += slower
+    if slower and primary.time_gain_ms >= wanted:
+        text = "the gain does not hold on every adjacent workload"
+        found.append(_shortfall("single_point_gain", primary, text))
     if not evidence.original_bottleneck_reduced:
-        delta = evidence.primary.original_bottleneck_delta_ms
-        found["bottleneck_not_reduced"] = (
-            f"{evidence.original_bottleneck} takes {-delta:.2f} ms more"
-            if delta is not None
-            else f"how long {evidence.original_bottleneck} takes was not measured"
-        )
-    return found
+        found.append(_shortfall("bottleneck_not_reduced", primary, _bottleneck_text(evidence)))
+    return tuple(found)
+
+
+def _quality_shortfalls(row: RegressionRow, allowed: float) -> list[Shortfall]:
+    if row.quality_delta is None:
+        return [_shortfall("quality_not_measured", row, "quality was not measured")]
+    if row.quality_delta <= allowed:
+        return []
+    text = f"quality is worse by {row.quality_delta:.4g} (at most {allowed:g} allowed)"
+    return [_shortfall("quality_worse", row, text)]
+
+
+def _bottleneck_text(evidence: RegressionEvidence) -> str:
+    name, row = evidence.original_bottleneck, evidence.primary
+    if name == MEMORY:
+        return "peak memory did not shrink"
+    if row is None or row.original_bottleneck_delta_ms is None:
+        return f"how long {name} takes was not measured"
+    return f"{name} takes {-row.original_bottleneck_delta_ms + 0.0:.2f} ms more"
+
+
+def _shortfall(code: str, row: RegressionRow, text: str) -> Shortfall:
+    return Shortfall(code=code, workload_id=row.workload_id, text=f"{row.workload_id}: {text}")

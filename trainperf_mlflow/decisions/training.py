@@ -142,15 +142,12 @@ def decide(case: Case) -> Decision:
     excess = eval_loss_excess(difference, limits["max_eval_loss_delta"])
     if reason == "time_and_memory_gains_met" and excess is not None:
         reason = "eval_loss_worse"
-    return conclude(reason, _text(reason, summary, case), "training")
-
-
-_VERDICTS = {
-    "time_and_memory_gains_met": "both gains reach their thresholds",
-    "gain_below_thresholds": "something improved, but not both gains reach their thresholds",
-    "no_meaningful_gain": "neither time nor memory improved",
-    "eval_loss_worse": "both gains reach their thresholds, but the eval loss got worse",
-}
+    numbers = {
+        "step_time_delta_ms": summary["step_time_delta_ms"],
+        "peak_mem_delta_mb": summary["peak_mem_delta_mb"],
+        **limits,
+    }
+    return conclude(reason, _text(reason, summary, case), "training", numbers=numbers)
 
 
 def _text(reason: str, summary: TrainingSummary, case: Case) -> str:
@@ -163,7 +160,7 @@ def _text(reason: str, summary: TrainingSummary, case: Case) -> str:
         else f"{difference.memory_gap}, which counts as no gain"
     )
     return (
-        f"{_VERDICTS[reason]}: time gain {summary['step_time_delta_ms']:.2f} ms{work} "
+        f"{REASONS[reason].en}: time gain {summary['step_time_delta_ms']:.2f} ms{work} "
         f"(at least {limits['min_time_delta_ms']:g} wanted), {memory}; "
         f"{quality_text(difference, limits['max_eval_loss_delta'])}"
     )
