@@ -116,11 +116,19 @@ class Run(Measured):
     quality_checked: bool | None = None
 
 
-class Candidate(Run):
-    """A variant: its means and, where they were published, its repeats."""
+class Means(Run):
+    """A variant's means and, where they were published, its repeats."""
+
+    runs: list[Run] | None = None
+
+    def named(self, name: str) -> Candidate:
+        return Candidate.model_validate({**self.model_dump(exclude_unset=True), "name": name})
+
+
+class Candidate(Means):
+    """A variant that says its name itself."""
 
     name: Name
-    runs: list[Run] | None = None
 
 
 class Conclusion(Fields):

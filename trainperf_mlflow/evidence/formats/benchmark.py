@@ -12,7 +12,8 @@ from trainperf_mlflow.evidence.models import (
     Candidate,
     Conclusion,
     Config,
-    Measured,
+    Means,
+    Name,
     Report,
     published,
 )
@@ -28,7 +29,7 @@ class BenchmarkReport(Report):
     experiment: Config | None = None
     config: Config | None = None
     candidates: list[Candidate] | None = None
-    standard_metrics: dict[str, Measured] | None = None  # by candidate
+    standard_metrics: dict[Name, Means] | None = None  # by candidate
     budget: Budget | None = None
     quality_floor: QualityFloor | None = None
     decision: Conclusion | None = None
@@ -41,7 +42,9 @@ def parse(document: Document) -> Imported:
         PlanError: fields are missing or wrong, or it has no variants.
     """
     report = BenchmarkReport.read(document)
-    candidates = report.candidates or named_candidates(report.standard_metrics or {})
+    candidates = report.candidates or [
+        means.named(name) for name, means in (report.standard_metrics or {}).items()
+    ]
     if not candidates:
         raise PlanError(
             f"{shown(document.name)}: neither candidates nor standard_metrics has a variant"
@@ -64,14 +67,6 @@ def parse(document: Document) -> Imported:
         published=published(report.decision),
         probe=not any(item.name == BASELINE for item in candidates) or len(candidates) == 1,
     )
-
-
-def named_candidates(metrics: dict[str, Measured]) -> list[Candidate]:
-    """Candidates from values by name."""
-    return [
-        Candidate.model_validate({**item.model_dump(exclude_unset=True), "name": name})
-        for name, item in metrics.items()
-    ]
 
 
 def build(exported: Exported) -> Json:

@@ -14,13 +14,12 @@ from trainperf_mlflow.decisions.qualification import (
 )
 from trainperf_mlflow.decisions.reasons import REASONS
 from trainperf_mlflow.errors import PlanError
-from trainperf_mlflow.evidence.formats.benchmark import named_candidates
 from trainperf_mlflow.evidence.imported import BASELINE, Imported, imported
 from trainperf_mlflow.evidence.models import (
     Conclusion,
     Config,
     Fields,
-    Measured,
+    Means,
     Name,
     Report,
     published,
@@ -60,7 +59,7 @@ class ClosingReport(Report):
     profile: Profile | None = None
     decision: Conclusion
     decision_scopes: dict[str, Any]
-    standard_metrics: dict[str, Measured]
+    standard_metrics: dict[Name, Means]
 
 
 def parse(document: Document) -> Imported:
@@ -81,7 +80,7 @@ def parse(document: Document) -> Imported:
         report,
         format_name=NAME,
         policy="memory-strategy",
-        candidates=named_candidates(report.standard_metrics),
+        candidates=[means.named(name) for name, means in report.standard_metrics.items()],
         config=report.config,
         quality_checked=True,
         published=published(report.decision),
@@ -94,7 +93,7 @@ def parse(document: Document) -> Imported:
 def _qualify(report: ClosingReport) -> Qualification:
     records = {record.name: record for record in report.candidates}
     judged = [
-        {"name": name, **values.to_json()}
+        {**values.to_json(), "name": name}
         for name, values in report.standard_metrics.items()
         if name == BASELINE or name in records
     ]

@@ -44,7 +44,7 @@ def parse(document: Document) -> Imported:
         report,
         format_name=NAME,
         policy="training",
-        candidates=[report.candidate.candidate(report.candidate.name or tuned_name(report.config))],
+        candidates=[report.candidate.named(report.candidate.name or tuned_name(report.config))],
         config=report.config,
         published=published(report.decision),
         probe=True,

@@ -13,13 +13,12 @@ from trainperf_mlflow.evidence.models import (
     PROJECT_SCHEMA,
     TASK,
     Amount,
-    Candidate,
     Conclusion,
     Config,
     Fields,
-    Measured,
+    Means,
+    Name,
     Report,
-    Run,
     published,
 )
 from trainperf_mlflow.evidence.reading import Document, Json
@@ -30,16 +29,12 @@ STAGE = "measurement_baseline"
 _SUMMARY_TOLERANCE = 0.011  # of two decimals
 
 
-class Side(Measured):
-    """Baseline or tuned: the means over its runs, and the runs."""
+class Side(Means):
+    """Baseline or tuned."""
 
     step_time_ms: Amount
     peak_mem_mb: Amount
-    name: str | None = None  # ours
-    runs: list[Run] | None = None
-
-    def candidate(self, name: str) -> Candidate:
-        return Candidate.model_validate({**self.model_dump(exclude_unset=True), "name": name})
+    name: Name | None = None  # ours
 
 
 class Summary(Fields):
@@ -76,8 +71,8 @@ def parse(document: Document) -> Imported:
         format_name=NAME,
         policy="training",
         candidates=[
-            report.baseline.candidate(BASELINE),
-            report.tuned.candidate(report.tuned.name or tuned_name(report.config)),
+            report.baseline.named(BASELINE),
+            report.tuned.named(report.tuned.name or tuned_name(report.config)),
         ],
         config=report.config,
         published=published(report.decision),
