@@ -4,7 +4,7 @@ import pytest
 from made_studies import study, variant
 
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.reporting.note import MAX_NOTE, run_note
+from trainperf_mlflow.reporting.note import MAX_NOTE, run_note, variant_notes
 from trainperf_mlflow.reporting.table import comparison_text, to_text
 from trainperf_mlflow.results import Comparison
 
@@ -87,10 +87,10 @@ def test_a_probe_shows_what_was_measured():
 def test_the_note_begins_with_the_decision_and_holds_table_reason_and_next_action():
     note = run_note(comparison(), {"Study": "http://127.0.0.1:5000/#/x", "UI": "trainperf ui"})
     lines = note.splitlines()
-    assert lines[0] == "**accept: bf16**, unconfirmed (`goal_met`, policy `goal`, goal `step_time`)"
+    assert lines[0].rstrip() == "**accept: bf16**, unconfirmed (`goal_met`, policy `goal`, goal `step_time`)"
     assert "Next: `keep_change`." in note
     assert "50.7 % better" in note
-    assert "- [Study](<http://127.0.0.1:5000/#/x>)" in note
+    assert "[Study](<http://127.0.0.1:5000/#/x>)" in note
     assert "- UI: `trainperf ui`" in note
     assert "| bf16 | 238.00 (saves 244.75, 50.7 %) |" in note
     assert "The policy `training` would say: tune" in note
@@ -99,6 +99,36 @@ def test_the_note_begins_with_the_decision_and_holds_table_reason_and_next_actio
 def test_a_rejection_says_to_roll_back():
     made = decide_study(study(), [variant("baseline"), variant("slow", time=70.0)])
     assert "Next: `restore_baseline`, roll the change back." in run_note(made)
+
+
+def test_a_page_of_the_same_mlflow_is_linked_without_its_host_and_nothing_else_is():
+    note = run_note(
+        comparison(), {"curves": "#/metric?x", "trace": "#/t", "evil": "javascript:alert(1)"}
+    )
+    assert "[step times of all repeats](<#/metric?x>) · [trace](<#/t>)" in note
+    assert "ui.perfetto.dev" in note
+    assert "- evil: `javascript:alert(1)`" in note
+
+
+def test_a_variants_note_says_what_was_decided_about_it_and_its_numbers():
+    made = comparison()
+    notes = variant_notes(made, {"study": "#/s", "curves": "#/c"})
+    assert list(notes) == [*(item.variant for item in made.candidates), "baseline"]
+    candidate = notes["bf16"]
+    assert candidate.startswith("**accept**, unconfirmed (`goal_met`, policy `goal`)")
+    assert "Next: `keep_change`." in candidate
+    assert "[the study](<#/s>)" in candidate
+    assert "| step time ms | 482.75 | 238.00 | saves 244.75, 50.7 % |" in candidate
+    assert "Changed: precision; the change was seen to be in effect." in candidate
+    assert notes["baseline"].startswith("**Baseline**")
+    assert "The study decided about bf16: **accept**" in notes["baseline"]
+
+
+def test_a_variants_note_is_text_within_what_a_tag_holds():
+    made = comparison(variant(NASTY, error="<" * 9000, changed_variable=NASTY))
+    notes = variant_notes(made, {"study": "#/s"})
+    assert all(len(note) <= MAX_NOTE for note in notes.values())
+    assert not [note for note in notes.values() if "<b>" in note or "\x1b" in note]
 
 
 def test_names_in_the_note_are_text_not_markdown_or_html():

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from trainperf_mlflow.api.annotating import note_of
 from trainperf_mlflow.api.assessing import assessed
 from trainperf_mlflow.api.measuring import describe
-from trainperf_mlflow.api.reading import find, note_of
+from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.attribution import Attempt
 from trainperf_mlflow.errors import EvidenceError, MeasurementError
 from trainperf_mlflow.measurement.conductor import AnyWorker

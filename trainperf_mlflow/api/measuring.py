@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import trainperf_mlflow
 from trainperf_mlflow.analysis.assessment import assess
-from trainperf_mlflow.api.reading import note_of
+from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import Interrupted, MeasurementError, StoreError
@@ -270,6 +270,7 @@ def _compare(store: Store, recorder: Recorder) -> Comparison:
             f"but the MLflow store does not answer; when it is back, run "
             f"'trainperf recover {recorder.study_id}'"
         )
+    annotate(store, comparison)
     return comparison
 
 

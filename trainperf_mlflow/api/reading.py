@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.assessing import assessed
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.results import Comparison
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def decide_again(store: Store, study_id: str) -> Comparison:
     send_comparison(store, comparison, note_of(store, comparison), {})
     if ASSESSMENT_FILE in files:
         send_assessment(store, comparison)
+    annotate(store, comparison)
     return comparison
 
 
@@ -100,9 +101,3 @@ def find(study: str, tracking_uri: str | None, experiment: str | None) -> tuple[
 
     store = read_store(tracking_uri, experiment)
     return store, find_study(store, study)
-
-
-def note_of(store: Store, comparison: Comparison) -> str:
-    from trainperf_mlflow.tracking.links import study_links as links
-
-    return run_note(comparison, links(store, comparison.study_id))

@@ -1,4 +1,4 @@
-"""The note on the study's run in MLflow: the decision first."""
+"""The notes on the runs of a study and of its variants in MLflow: the decision first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
-from trainperf_mlflow.results import CandidateComparison, Comparison
+from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
 
 # What a tag holds in every MLflow store.
 MAX_NOTE = 8000
@@ -17,6 +17,18 @@ _NAME_CHARS = 60
 _TEXT_CHARS = 600
 _MAX_ROWS = 12
 _MAX_WARNINGS = 8
+# MLflow shows the first few lines of a note: a line's end is no paragraph's.
+_BREAK = "  \n"
+_LINK_TITLES = {
+    "compare": "variants side by side",
+    "charts": "charts of the variants",
+    "curves": "step times of all repeats",
+    "report": "report",
+    "trace": "trace",
+    "experiment": "all studies",
+    "study": "the study",
+}
+_PERFETTO = "Download the trace there and open it in ui.perfetto.dev; it stays in your browser."
 
 
 def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> str:
@@ -24,7 +36,8 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
 
     Args:
         comparison: what was decided.
-        links: label -> address (shown as a link) or command (shown as code).
+        links: name (see ``tracking.links``) -> address, shown as a link, or command,
+            shown as code.
     """
     head = "\n\n".join((_decision(comparison), _links(links or {}))).strip()
     body = [
@@ -41,6 +54,57 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
     return note[:MAX_NOTE]
 
 
+def variant_notes(comparison: Comparison, links: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variant -> Markdown: what it is, what was decided about it, and its numbers."""
+    of = _links({"study": (links or {})["study"]} if links and "study" in links else {})
+    notes = {
+        item.variant: _fitting(
+            f"**{item.decision.decision}**{how_sure(item.decision)} "
+            f"(`{item.decision.reason}`, policy `{item.decision.policy}`){_BREAK}"
+            f"{_short(item.decision.text, _TEXT_CHARS)}{_BREAK}{_next(item.decision)}",
+            of,
+            _numbers(comparison, item),
+            _effect(item),
+        )
+        for item in comparison.candidates
+    }
+    if comparison.baseline is not None:
+        decision = comparison.decision
+        best = f" about {_short(comparison.best_candidate)}" if comparison.best_candidate else ""
+        notes[comparison.baseline.name] = _fitting(
+            f"**Baseline**: what the candidates are measured against.{_BREAK}"
+            f"The study decided{best}: **{decision.decision}**{how_sure(decision)}.",
+            of,
+        )
+    return notes
+
+
+def _fitting(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)[:MAX_NOTE]
+
+
+def _numbers(comparison: Comparison, item: CandidateComparison) -> str:
+    before = {} if comparison.baseline is None else comparison.baseline.metrics
+    rows = ["| | baseline | this variant | difference |", "|---|---:|---:|---:|"]
+    for column in COLUMNS:
+        values = [
+            number(metrics.get(column.metric), column.decimals)
+            for metrics in (before, item.metrics)
+        ]
+        difference = ", ".join(difference_lines(column, item.delta)) or "-"
+        rows.append(f"| {column.title} | {' | '.join(values)} | {difference} |")
+    return "\n".join(rows)
+
+
+def _effect(item: CandidateComparison) -> str:
+    changed = _short(item.changed_variable or "the change")
+    return {
+        True: f"Changed: {changed}; the change was seen to be in effect.",
+        False: f"Changed: {changed}; **the change was seen not to be in effect.**",
+        None: f"Changed: {changed}; whether it is in effect could not be checked.",
+    }[item.effect_verified]
+
+
 def _short(text: str, limit: int = _NAME_CHARS) -> str:
     return markdown(clipped(plain(text), limit))
 
@@ -53,8 +117,7 @@ def _decision(comparison: Comparison) -> str:
         f"**{decision.decision}{of}**{how_sure(decision)} "
         f"(`{decision.reason}`, policy `{decision.policy}`{goal})",
         _short(decision.text, _TEXT_CHARS),
-        f"Next: `{decision.next_action}`"
-        + (", roll the change back." if decision.rollback else "."),
+        _next(decision),
     ]
     best = next(
         (item for item in comparison.candidates if item.variant == comparison.best_candidate), None
@@ -63,17 +126,35 @@ def _decision(comparison: Comparison) -> str:
         f"The policy `{name}` would say: {other.decision} (`{other.reason}`)."
         for name, other in (best.other_decisions.items() if best else ())
     ]
-    return "\n\n".join(lines)
+    return _BREAK.join(lines)
+
+
+def _next(decision: Decision) -> str:
+    return f"Next: `{decision.next_action}`" + (
+        ", roll the change back." if decision.rollback else "."
+    )
 
 
 def _links(links: Mapping[str, str]) -> str:
-    return "\n".join(f"- {_link(label, target)}" for label, target in links.items())
+    """One line of links, and one for each command."""
+    shown = {_LINK_TITLES.get(name, name): target for name, target in links.items()}
+    pages = {name: target for name, target in shown.items() if _is_page(target)}
+    lines = [" · ".join(_link(name, target) for name, target in pages.items())]
+    lines += [f"- {_link(name, shown[name])}" for name in shown if name not in pages]
+    if "trace" in pages:
+        lines.append(_PERFETTO)
+    return "\n\n".join(line for line in lines if line)
+
+
+def _is_page(target: str) -> bool:
+    # Within a note a page of the same MLflow needs no host.
+    return re.match(r"(https?://|#/)[^\s<>]+$", plain(target)) is not None
 
 
 def _link(label: str, target: str) -> str:
     label, target = _short(label), plain(target)
     # Shown whole, a long address pushes the rest of MLflow's page off the screen.
-    if re.match(r"https?://[^\s<>]+$", target):
+    if _is_page(target):
         return f"[{label}](<{target}>)"
     # A code span ends at as many backticks as it begins with.
     fence = "`" * (max((len(run) for run in re.findall("`+", target)), default=0) + 1)

@@ -25,55 +25,67 @@ MAX_RUNS = 20
 _VIEW = "workflowType=machine_learning"
 
 
-def study_links(store: Store, study_id: str) -> dict[str, str]:
+def study_links(store: Store, study_id: str, server: str | None = None) -> dict[str, str]:
     """What to open and, for a store without a server, what to start first.
 
+    Args:
+        server: the address of the MLflow that shows the store, where it is known.
+
     Returns:
-        ``study``, ``experiment`` (all studies), ``compare`` (the variants side by
-        side), ``charts`` (their metrics) and ``curves`` (step times of the repeats);
-        where they are there, ``report`` and ``trace``; with a database also
+        ``study``, ``compare`` (the variants side by side), ``charts`` (of their
+        metrics), ``curves`` (step times of the repeats), ``report``, ``trace`` and
+        ``experiment`` (all studies), as far as they are there; with a database also
         ``command``, which serves the links.
     """
+    links = {} if _is_server(store) else {"command": ui_command(store)}
+    base = server or _base(store)
+    return links if base is None else links | _pages(store, study_id, f"{base}/")
+
+
+def note_links(store: Store, study_id: str) -> dict[str, str]:
+    """The same pages for a note in MLflow: whoever reads it is on the right server already."""
+    return _pages(store, study_id, "")
+
+
+def experiment_link(store: Store, experiment_id: str, base: str) -> str:
+    """All studies of an experiment, with their decisions where that view is there.
+
+    Args:
+        base: what comes before ``#``.
+    """
+    shared = views.STUDIES in views.shared_views(store, experiment_id)
+    view = f"&viewStateShareKey={views.STUDIES.key}" if shared else ""
+    return f"{base}#/experiments/{experiment_id}/runs?{_VIEW}{view}"
+
+
+def _pages(store: Store, study_id: str, base: str) -> dict[str, str]:
     with refusals(store.tracking_uri):
         experiment_id = store.client.get_run(study_id).info.experiment_id
         found = runs_of_study(store, study_id)
-    links = {} if _is_server(store) else {"command": ui_command(store)}
-    base = _base(store)
-    if base is None:
-        return links
-    page = f"{base}/#/experiments/{experiment_id}/runs"
-    keys = [view.key for view in views.shared_views(store, experiment_id)]
-    links |= {
-        "study": f"{page}/{study_id}?{_VIEW}",
-        "experiment": f"{page}?{_VIEW}{_shared(views.STUDIES, keys)}",
-    }
+    page = f"{base}#/experiments/{experiment_id}/runs"
+    links = {"study": f"{page}/{study_id}?{_VIEW}"}
     variants, repeats = _of_kind(found, "variant"), _of_kind(found, "repeat")
-    if variants:
+    if len(variants) > 1:
+        query = f"runs={_list(variants)}&experiments={_list([experiment_id])}"
+        links["compare"] = f"{base}#/compare-runs?{query}&{_VIEW}"
         condition = quote(views.condition(views.VARIANTS, study_id), safe="")
         links["charts"] = (
             f"{page}?{_VIEW}&searchFilter={condition}&orderByKey={quote(views.NEWEST_FLAT)}"
             "&compareRunsMode=CHART"
         )
-    if len(variants) > 1:
-        query = f"runs={_list(variants)}&experiments={_list([experiment_id])}"
-        links["compare"] = f"{base}/#/compare-runs?{query}&{_VIEW}"
     if repeats:
         series = names.STEP_TIME_SERIES
         query = (
             f"runs={_list(repeats)}&experiments={_list([experiment_id])}"
             f"&metric={_encoded(series)}&plot_metric_keys={_list([series])}&x_axis=step"
         )
-        links["curves"] = f"{base}/#/metric?{query}&{_VIEW}"
+        links["curves"] = f"{base}#/metric?{query}&{_VIEW}"
     if _has(store, study_id, names.REPORT_FILE):
         links["report"] = f"{page}/{study_id}/artifacts/{names.REPORT_FILE}?{_VIEW}"
     traced = next((run for run in variants if _has(store, run, TRACE_FILE)), None)
     if traced is not None:
         links["trace"] = f"{page}/{traced}/artifacts/{TRACE_FILE}?{_VIEW}"
-    return links
-
-
-def _shared(view: views.View, keys: list[str]) -> str:
-    return f"&viewStateShareKey={view.key}" if view.key in keys else ""
+    return links | {"experiment": experiment_link(store, experiment_id, base)}
 
 
 def _has(store: Store, run_id: str, path: str) -> bool:

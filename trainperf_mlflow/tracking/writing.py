@@ -42,7 +42,7 @@ from trainperf_mlflow.results import (
     VariantValues,
 )
 from trainperf_mlflow.tracking import colours, names
-from trainperf_mlflow.tracking.store import Store
+from trainperf_mlflow.tracking.store import Store, refusals
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 MAX_DIGEST = 36  # of a dataset in MLflow
@@ -334,6 +334,17 @@ def send_comparison(
         names.NOTE: note,
     }
     _log(client, study_id, tags, _comparison_metrics(best) if best else {})
+
+
+def send_notes(store: Store, notes: Mapping[str, str]) -> None:
+    """Run id -> the Markdown that its page begins with.
+
+    Raises:
+        StoreError: the store refuses.
+    """
+    with refusals(store.tracking_uri):
+        for run_id, note in notes.items():
+            store.client.set_tag(run_id, names.NOTE, names.cut(note, names.MAX_TAG))
 
 
 def end_run(store: Store, run_id: str, status: RunStatus, error: str | None = None) -> None:
