@@ -349,6 +349,7 @@ class PhaseChange(Record):
 
     @property
     def saved(self) -> float:
+        """Baseline - candidate: positive is better."""
         return self.before - self.after
 
 
@@ -360,6 +361,7 @@ class CandidateAssessment(Record):
     text: str  # the verdict in words, with its numbers
     bottleneck: str | None  # the phase that takes the most time
     peak_phase: str | None  # the phase that holds the memory's peak
+    relieved: Trend | None  # how the phase changed that takes the most time of the baseline
     time: dict[str, PhaseChange]  # by phase
     memory: dict[str, PhaseChange]
     moved_to: str | None  # the phase to which cost moved

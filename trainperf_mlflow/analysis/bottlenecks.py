@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from trainperf_mlflow.analysis.explained import Explained
+from trainperf_mlflow.analysis.explained import Explained, percent
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
 from trainperf_mlflow.analysis.hypothesis import another_peak, time_changes
 from trainperf_mlflow.results import Statement, Suggestion
@@ -49,7 +49,7 @@ def data_wait(found: Explained) -> Statement | None:
     return _statement(
         found,
         "data_wait",
-        f"{share:.0%} of a step waits for data",
+        f"{percent(share)} of a step waits for data",
         evidence,
         {"share": share},
         DATA_WAIT,
@@ -91,7 +91,7 @@ def _part(
     return _statement(
         found,
         part,
-        f"{share:.0%} of a profiled step {text}",
+        f"{percent(share)} of a profiled step {text}",
         PROFILE_FILE,
         {"share": share},
         limit,
@@ -122,7 +122,7 @@ def device_idle(found: Explained) -> Statement | None:
     return _statement(
         found,
         "device_idle",
-        f"{who} in {busy:.0%} of a profiled step; most of the rest ({share:.0%}) is "
+        f"{who} in {percent(busy)} of a profiled step; most of the rest ({percent(share)}) is "
         f"{cause.replace('_', ' ')}",
         PROFILE_FILE,
         {"busy_share": busy, f"{cause}_share": share},
@@ -134,7 +134,7 @@ def device_idle(found: Explained) -> Statement | None:
 
 def fp32_products(found: Explained) -> Statement | None:
     """Matrix products in fp32 on a device that has a faster path."""
-    peaks, config = found.peaks, found.values.config
+    peaks = found.peaks
     if peaks is None or "fp32" not in peaks.tflops:
         return None
     fast = {name: peak for name, peak in peaks.tflops.items() if name in ("tf32", "bf16", "fp16")}
@@ -142,13 +142,13 @@ def fp32_products(found: Explained) -> Statement | None:
     if best is None or fast[best] < FASTER_PATH * peaks.tflops["fp32"]:
         return None
     share, evidence = _fp32_share(found, peaks.tflops["fp32"])
-    if not share or config.get("precision", "fp32") != "fp32":
+    if not share:
         return None
     factor = fast[best] / peaks.tflops["fp32"]
     return _statement(
         found,
         "fp32_products",
-        f"matrix products take at least {share:.0%} of a step in fp32, and {best} is up to "
+        f"matrix products take at least {percent(share)} of a step in fp32, and {best} is up to "
         f"{factor:.1f} times as fast on {peaks.device}",
         evidence,
         {"factor": factor, "share": share},
@@ -164,10 +164,10 @@ def _fp32_share(found: Explained, peak_tflops: float) -> tuple[float, str]:
     traced = found.profile.get("matmul_precision_ms") or {}
     if traced:
         return traced.get("fp32", 0.0) / sum(found.parts_ms.values()), PROFILE_FILE
-    if found.values.config.get("matmul_precision", "highest") != "highest" or not found.step_ms:
+    step = found.roofline.get("step")
+    if step is None or step.precision != "fp32":
         return 0.0, PHASES_FILE
-    least_ms = sum(found.matmul_flops.values()) / (peak_tflops * 1e9)
-    return min(1.0, least_ms / found.step_ms), PHASES_FILE
+    return min(1.0, step.flops / (peak_tflops * 1e9) / step.time_ms), PHASES_FILE
 
 
 def low_roofline(found: Explained) -> Statement | None:
@@ -178,7 +178,7 @@ def low_roofline(found: Explained) -> Statement | None:
     return _statement(
         found,
         "low_roofline",
-        f"a step achieves {point.fraction:.0%} of what its {point.bound} bound allows "
+        f"a step achieves {percent(point.fraction)} of what its {point.bound} bound allows "
         f"({point.achieved_tflops:.3g} of {point.attainable_tflops:.3g} TFLOP/s)",
         PHASES_FILE,
         {
@@ -289,25 +289,36 @@ def recompute(baseline: Explained, found: Explained) -> Statement | None:
     share = repeated / sum(before.values())
     if share <= RECOMPUTE:
         return None
-    change = time_changes(baseline, found).get("backward")
-    longer = -change.saved if change is not None and change.trend == "grew" else 0.0
-    cost = f" and takes {longer:.3g} ms longer" if longer else ""
+    time, evidence = _recompute_time(baseline, found)
+    cost = f", {percent(time)} of a step" if time else ""
     return _statement(
         found,
         "recompute",
-        f"backward repeats {share:.0%} of the baseline's products{cost}",
-        PHASES_FILE,
+        f"backward repeats {percent(share)} of the baseline's products{cost}",
+        evidence,
         {
             "share": share,
             "recomputed_flops": repeated,
             "recomputed_modules": float(found.phases["recomputed_modules"]),
-            "backward_longer_ms": longer,
+            "time_share": time,
         },
         RECOMPUTE,
         OURS,
         suggest=("recompute fewer layers, those with the most activations",
-                 longer / found.step_ms, "time", None),
+                 time, "time", None),
     )  # fmt: skip
+
+
+def _recompute_time(baseline: Explained, found: Explained) -> tuple[float, str]:
+    """The step's share of recomputation: as traced, else by how much longer backward takes."""
+    traced = found.profile.get("recompute_ms")
+    if traced:
+        return float(traced) / sum(found.parts_ms.values()), PROFILE_FILE
+    change = time_changes(baseline, found).get("backward")
+    if change is None or change.trend != "grew":
+        return 0.0, PHASES_FILE
+    step = sum(each.after for each in time_changes(baseline, found).values())
+    return -change.saved / step, PHASES_FILE
 
 
 def peak_moved(baseline: Explained, found: Explained) -> Statement | None:

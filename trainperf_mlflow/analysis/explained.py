@@ -125,3 +125,13 @@ class Explained:
 
     def _ok_runs(self) -> list[Summary]:
         return [run for run in self.phases.get("runs") or () if run.get("phases")]
+
+
+def percent(share: float) -> str:
+    """A share as a percentage for a sentence.
+
+    >>> percent(0.357), percent(0.0514)
+    ('36 %', '5.1 %')
+    """
+    value = share * 100
+    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from trainperf_mlflow.analysis.explained import Explained
+from trainperf_mlflow.analysis.explained import Explained, percent
 from trainperf_mlflow.attribution import PHASES
 from trainperf_mlflow.results import CandidateAssessment, PhaseChange, Trend, Verdict
 
@@ -42,6 +42,7 @@ def assess_candidate(
         text=text,
         bottleneck=candidate.bottleneck,
         peak_phase=candidate.peak_phase,
+        relieved=time[baseline.bottleneck].trend if baseline.bottleneck in time else None,
         time=time,
         memory=memory,
         moved_to=moved_to,
@@ -146,8 +147,11 @@ def _of_phase(
         )
     share = change.saved / step.saved
     if share < SHARE_OF_GAIN:
-        return "not_shown", f"{seen}: it shrank, but that is only {share:.0%} of the step's gain"
-    return "supported", f"{seen}: {share:.0%} of the step's gain of {_ms(step.saved)}"
+        return (
+            "not_shown",
+            f"{seen}: it shrank, but that is only {percent(share)} of the step's gain",
+        )
+    return "supported", f"{seen}: {percent(share)} of the step's gain of {_ms(step.saved)}"
 
 
 def _of_memory(baseline: Explained, candidate: Explained) -> tuple[Verdict, str]:
@@ -162,7 +166,7 @@ def _of_memory(baseline: Explained, candidate: Explained) -> tuple[Verdict, str]
     held = candidate.peak_phase
     why = f"; the {held} phase holds the peak" if held else ""
     if change.trend == "shrank":
-        return "supported", f"{seen}: {change.saved / change.before:.0%} less{why}"
+        return "supported", f"{seen}: {percent(change.saved / change.before)} less{why}"
     if change.trend == "unclear":
         return "not_shown", f"{seen}: that is within the repeats' spread{why}"
     return "refuted", f"{seen}: it {'grew' if change.trend == 'grew' else 'did not shrink'}{why}"
@@ -177,7 +181,11 @@ def _moved(
     """The phase that took on cost, and in words also a new bottleneck or peak phase."""
     if not time:
         return None, "not known: there are no phases of both"
-    grown = {phase: -c.saved for phase, c in time.items() if c.trend == "grew"}
+    # What is nothing to the step is no place for its cost.
+    matters = MARGIN * sum(change.before for change in time.values())
+    grown = {
+        phase: -c.saved for phase, c in time.items() if c.trend == "grew" and -c.saved > matters
+    }
     said = [f"{phase} grew by {_ms(ms)}" for phase, ms in grown.items()]
     moved_to = max(grown, key=grown.__getitem__, default=None)
     before, after = baseline.bottleneck, candidate.bottleneck
@@ -188,7 +196,14 @@ def _moved(
         said.append(
             f"{candidate.peak_phase} instead of {baseline.peak_phase} holds the memory's peak"
         )
-    return moved_to, "; ".join(said) or "nowhere: no phase grew beyond the repeats' spread"
+    unclear = [
+        phase
+        for phase, c in time.items()
+        if c.trend == "unclear" and max(c.before, c.after) > matters
+    ]
+    if not said and unclear:
+        return None, f"not shown: {_listed(unclear)} changed within the repeats' spread"
+    return moved_to, "; ".join(said) or "nowhere: no phase grew"
 
 
 def another_peak(baseline: Explained, candidate: Explained) -> bool:
@@ -204,6 +219,14 @@ def _clearly_longer(time: Mapping[str, PhaseChange], one: str, other: str) -> bo
     if one not in time or other not in time:
         return False
     return time[one].after > time[other].after * (1 + MARGIN)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """
+    >>> _listed(["data", "forward", "other"])
+    'data, forward and other'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _ms(value: float) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainperf_mlflow.analysis.explained import percent
 from trainperf_mlflow.reporting.text import clipped, plain
-from trainperf_mlflow.results import Assessment, Suggestion
+from trainperf_mlflow.results import Assessment, CandidateAssessment, Suggestion
 
 _LINE_CHARS = 300
 _NAME_CHARS = 60
@@ -29,16 +30,34 @@ def _lines(assessment: Assessment) -> Iterator[str]:
             f"hypothesis {assessment.hypothesis}: {verdict} by {_name(about.variant)}: {about.text}"
         )
     if assessment.bottleneck is not None:
-        peak = assessment.peak_phase
-        yield f"baseline: {assessment.bottleneck} takes the most time" + (
-            f", {peak} holds the memory's peak" if peak else ""
-        )
+        yield f"baseline: {_first(assessment.bottleneck, assessment.peak_phase)}"
     if about is not None and about.time:
-        yield f"{_name(about.variant)}, the cost moved: {about.moved}"
+        yield f"{_name(about.variant)}: {_relieved(assessment, about)}cost moved: {about.moved}"
     if assessment.next:
         yield _suggestion(assessment, assessment.next[0])
     if assessment.missing:
         yield "; ".join(plain(text) for text in assessment.missing)
+
+
+def _first(bottleneck: str, peak_phase: str | None) -> str:
+    """
+    >>> _first("backward", "optimizer")
+    "backward takes the most time, optimizer holds the memory's peak"
+    """
+    if peak_phase is None:
+        return f"{bottleneck} takes the most time"
+    second = " and" if bottleneck == peak_phase else f", {peak_phase}"
+    return f"{bottleneck} takes the most time{second} holds the memory's peak"
+
+
+def _relieved(assessment: Assessment, about: CandidateAssessment) -> str:
+    """Did what took the most time shrink?"""
+    change = about.time.get(assessment.bottleneck or "")
+    if change is None:
+        return ""
+    said = {"same": "is the same", "unclear": "is within the spread"}
+    times = f"{change.before:.3g} -> {change.after:.3g} ms"
+    return f"{assessment.bottleneck} {said.get(change.trend, change.trend)} ({times}); "
 
 
 def _suggestion(assessment: Assessment, suggestion: Suggestion) -> str:
@@ -49,7 +68,7 @@ def _suggestion(assessment: Assessment, suggestion: Suggestion) -> str:
     )
     of = "the step" if suggestion.win_in == "time" else "the peak"
     return (
-        f"try next: {suggestion.text} (up to {suggestion.win:.0%} of {of}; "
+        f"try next: {suggestion.text} (up to {percent(suggestion.win)} of {of}; "
         f"{_name(suggestion.variant)}: {because})"
     )
 
