@@ -459,6 +459,12 @@ def test_what_was_not_looked_at_is_said_with_its_command() -> None:
     assert some.missing[1] == "no phases of checkpoint: oom, too large"
 
 
+def test_an_imported_study_is_not_sent_to_commands_that_cannot_run_it() -> None:
+    values = [variant("baseline", peak_mem_source="reported"), variant("tuned", memory=900.0)]
+    (said,) = assess(decide_study(study(), values), values).missing
+    assert "imported" in said
+
+
 def test_a_probe_has_statements_but_no_verdict() -> None:
     values = [variant("slow")]
     comparison = decide_study(study(plan={"probe": True}, hypothesis="data"), values)

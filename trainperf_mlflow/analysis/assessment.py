@@ -121,6 +121,9 @@ def _aim(comparison: Comparison) -> str | None:
 
 
 def _missing(comparison: Comparison, found: Sequence[Explained]) -> Iterator[str]:
+    if any(variant.values.peak_mem_source == "reported" for variant in found):
+        yield "the study was imported: nothing of it can be run again to look further"
+        return
     ref = comparison.study_id[:_ID_CHARS]
     if not any(variant.has_phases for variant in found):
         yield f"no phases yet: trainperf phase {ref}"

@@ -66,7 +66,7 @@ def exposed_communication(found: Explained) -> Statement | None:
         EXPOSED_COMMUNICATION,
         KINETO,
         "communicates while nothing computes",
-        "overlap communication with backward (larger buckets, fewer ranks per node)",
+        "overlap communication with backward, in larger buckets",
     )
 
 
@@ -127,7 +127,7 @@ def device_idle(found: Explained) -> Statement | None:
         PROFILE_FILE,
         {"busy_share": busy, f"{cause}_share": share},
         DEVICE_BUSY,
-        KINETO,
+        KINETO if found.on_device else OURS,
         suggest=(advice, share, "time", setting),
     )
 
