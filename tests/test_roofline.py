@@ -16,6 +16,7 @@ from trainperf_mlflow.analysis.devices import data_sheet_peaks
 from trainperf_mlflow.attribution import Attempt, Peaks, PhaseMeasurement
 from trainperf_mlflow.measurement.counting import counted_flops, moved_bytes
 from trainperf_mlflow.measurement.peaks import device_peaks, measured_peaks
+from trainperf_mlflow.reporting.estimate import estimate_text
 from trainperf_mlflow.reporting.roofline import mfu_text, peaks_text, roofline_rows
 from trainperf_mlflow.results import Status
 
@@ -276,10 +277,10 @@ def test_half_precision_is_never_slower_than_tf32_and_that_never_than_fp32() -> 
 
     for sheet in _SHEETS:
         tf32 = sheet.tf32 or sheet.fp32
-        assert sheet.fp32 <= tf32 <= sheet.fp16, sheet.name
-        assert sheet.bf16 in (None, sheet.fp16), sheet.name
+        assert sheet.fp32 <= tf32 <= sheet.fp16, sheet.names
+        assert sheet.bf16 in (None, sheet.fp16), sheet.names
         assert sheet.source
-        assert 100 < sheet.memory_gb_s < 10_000, sheet.name
+        assert 100 < sheet.memory_gb_s < 10_000, sheet.names
 
 
 # --- timed peaks ---------------------------------------------------------------------------------
@@ -420,3 +421,27 @@ def test_the_cpus_attention_is_counted_as_any_attention_is() -> None:
     product = 2 * 2 * 8 * 8 * 4  # two heads, eight by eight scores, four wide
     assert forward.flops == 2 * product
     assert backward.flops == 5 * product
+
+
+# --- a prediction --------------------------------------------------------------------------------
+
+
+def test_a_named_device_bounds_a_predicted_step_phase_by_phase() -> None:
+    plan = {"candidates": ["checkpoint"], "set": {"seq_len": 16}}
+    found = tp.estimate(plan, device_name="NVIDIA A100-SXM4-80GB")
+    plain, checkpointed = found.variants
+    assert found.roofline_evidence == "theoretical"
+    parts = [phase for name, phase in plain.phases.items() if name != "evaluation"]
+    assert all(part.moved_bytes > 0 for part in parts)
+    # fp32 without TF32: 19.5 TFLOPS; 2039 GB/s.
+    seconds = sum(max(part.flops / 19.5e12, part.moved_bytes / 2039e9) for part in parts)
+    assert plain.roofline_ms == pytest.approx(1000 * seconds)
+    assert checkpointed.roofline_ms is not None
+    assert checkpointed.roofline_ms > plain.roofline_ms  # recomputing takes its time
+    assert "ms at best" in estimate_text(found)
+    assert "ms at best" not in estimate_text(tp.estimate(plan))
+
+
+def test_a_device_that_no_table_knows_is_refused_with_those_that_it_does() -> None:
+    with pytest.raises(tp.PlanError, match=r"'RTX 9999' are not known; give one of .*RTX 4090"):
+        tp.estimate({}, device_name="RTX 9999")

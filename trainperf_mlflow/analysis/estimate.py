@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
 
+from trainperf_mlflow.analysis.roofline import (
+    EvidenceLevel,
+    bound_ms,
+    configured_precision,
+    held_against,
+)
+from trainperf_mlflow.attribution import Peaks
 from trainperf_mlflow.results import Record, Role
 
 # Left free beside the predicted peak: the device's context and the allocator's fragments.
@@ -22,6 +30,7 @@ class PhaseEstimate(Record):
     peak_mem_mb: float
     categories: dict[str, float]
     flops: float
+    moved_bytes: float = 0.0  # each operation's inputs and results, nothing cached or fused
 
 
 class VariantEstimate(Record):
@@ -36,6 +45,8 @@ class VariantEstimate(Record):
     phases: dict[str, PhaseEstimate] = Field(default_factory=dict)
     flops_per_step: float | None = None
     fits: bool | None = None  # in the memory that was asked about; None where none was
+    # What the peaks of the device allow for the step at best; None where they are not known.
+    roofline_ms: float | None = None
     why: str | None = None
     not_modelled: tuple[str, ...] = ()
 
@@ -48,6 +59,8 @@ class Estimate(Record):
     device: str
     device_memory_mb: float | None = None
     margin_mb: float = MARGIN_MB
+    peaks: Peaks | None = None
+    roofline_evidence: EvidenceLevel | None = None
     variants: tuple[VariantEstimate, ...]
 
 
@@ -61,6 +74,23 @@ def training_peak(phases: dict[str, PhaseEstimate]) -> tuple[str, float]:
     """
     name = max((name for name in phases if name != EVALUATION), key=lambda n: phases[n].peak_mem_mb)
     return name, phases[name].peak_mem_mb
+
+
+def roofline_ms(
+    phases: dict[str, PhaseEstimate], peaks: Peaks, config: Mapping[str, object]
+) -> float | None:
+    """The least time of a training step under the roofline, phase by phase; ms.
+
+    None where the precision is open, or the device has no peak in it.
+    """
+    precision = held_against(configured_precision(config), peaks)
+    if precision not in peaks.tflops:
+        return None
+    return sum(
+        bound_ms(phase.flops, phase.moved_bytes, peaks, precision)
+        for name, phase in phases.items()
+        if name != EVALUATION
+    )
 
 
 def fits(phases: dict[str, PhaseEstimate], memory_mb: float) -> bool:

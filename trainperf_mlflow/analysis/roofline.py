@@ -119,7 +119,7 @@ def roofline_summary(
         empty where it is not known.
     """
     measured = _measured(attempts)
-    precision = _with_peak(_precision(measured, config), peaks)
+    precision = held_against(_precision(measured, config), peaks)
     points = _points(measured, peaks, precision) if peaks is not None else []
     return {
         "peaks": None if peaks is None else peaks.model_dump(mode="json"),
@@ -176,7 +176,7 @@ def _points(
             statistics.fmean(m.matmul_flops.get(phase, 0.0) for m in counted),
             statistics.fmean(m.moved_bytes.get(phase, 0.0) for m in counted),
             peaks,
-            _with_peak(own.get(phase), peaks) or precision,
+            held_against(own.get(phase), peaks) or precision,
         )
         for phase in PHASES
         if any(m.phase_ms.get(phase) for m in counted)
@@ -193,7 +193,7 @@ def _precision(measured: Sequence[PhaseMeasurement], config: Mapping[str, object
     return max(flops, key=lambda p: flops[p]) if flops else configured_precision(config)
 
 
-def _with_peak(precision: str | None, peaks: Peaks | None) -> str | None:
+def held_against(precision: str | None, peaks: Peaks | None) -> str | None:
     """Where a device has no TF32, allowing it changes nothing."""
     without = precision == "tf32" and peaks is not None and "tf32" not in peaks.tflops
     return "fp32" if without else precision

@@ -8,13 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainperf_mlflow.analysis.estimate import Estimate
+from trainperf_mlflow.analysis.devices import known_peaks
+from trainperf_mlflow.analysis.estimate import Estimate, VariantEstimate, roofline_ms
 from trainperf_mlflow.api.measuring import as_plan
+from trainperf_mlflow.attribution import Peaks
 from trainperf_mlflow.plan import Plan
+from trainperf_mlflow.results import Variant
 
 
 def estimate(
-    plan: Plan | Mapping[str, Any] | str | Path, *, device_memory_mb: float | None = None
+    plan: Plan | Mapping[str, Any] | str | Path,
+    *,
+    device_memory_mb: float | None = None,
+    device_name: str | None = None,
 ) -> Estimate:
     """Predict peak memory per phase and FLOPs per step, without allocating a weight.
 
@@ -22,6 +28,8 @@ def estimate(
         plan: a ``Plan``, a mapping with its keys, or the path of a YAML file. Its device is
             the one that the prediction is for; ``auto`` is CUDA.
         device_memory_mb: MiB that a variant must fit into, if that is asked.
+        device_name: an accelerator as torch calls it, such as "NVIDIA A100-SXM4-80GB", whose
+            roofline then bounds the step's time.
 
     Raises:
         PlanError: the plan is invalid, or names a device, a model or a task that is not known.
@@ -33,6 +41,7 @@ def estimate(
     True
     """
     plan = as_plan(plan)
+    peaks = None if device_name is None else known_peaks(device_name)
     with _no_collector():
         from trainperf_mlflow.measurement.estimate.predict import estimate_variant
         from trainperf_mlflow.measurement.estimate.target import target_for
@@ -42,11 +51,24 @@ def estimate(
             workload=plan.workload_name,
             device=target.kind,
             device_memory_mb=device_memory_mb,
+            peaks=peaks,
+            roofline_evidence=None if peaks is None else "theoretical",
             variants=tuple(
-                estimate_variant(plan.task, variant, target, device_memory_mb)
+                _under_roofline(
+                    estimate_variant(plan.task, variant, target, device_memory_mb), peaks, variant
+                )
                 for variant in plan.variants()
             ),
         )
+
+
+def _under_roofline(
+    found: VariantEstimate, peaks: Peaks | None, variant: Variant
+) -> VariantEstimate:
+    if peaks is None or found.status != "ok":
+        return found
+    bound = roofline_ms(found.phases, peaks, variant.config)
+    return found.model_copy(update={"roofline_ms": bound})
 
 
 @contextmanager

@@ -12,8 +12,17 @@ from trainperf_mlflow.cli.options import Command, format_option, plan_options
 @click.command(cls=Command)
 @plan_options
 @click.option("--device-memory", metavar="MIB", help="Say which variants fit into it.")
+@click.option(
+    "--device-name", metavar="NAME", help="Bound the step's time by this accelerator's roofline."
+)
 @format_option
-def estimate(output: str, plan: str | None, device_memory: str | None, **flags: Any) -> None:
+def estimate(
+    output: str,
+    plan: str | None,
+    device_memory: str | None,
+    device_name: str | None,
+    **flags: Any,
+) -> None:
     """Predict peak memory per phase and FLOPs, without the accelerator.
 
     Takes the options of measure; those that say how often and where to measure
@@ -29,5 +38,6 @@ def estimate(output: str, plan: str | None, device_memory: str | None, **flags: 
     from trainperf_mlflow.reporting.estimate import estimate_text
 
     made = plan_from_flags(plan, flags, baseline_alone=True)
-    found = api.estimate(made, device_memory_mb=memory_mb("device-memory", device_memory))
+    memory = memory_mb("device-memory", device_memory)
+    found = api.estimate(made, device_memory_mb=memory, device_name=device_name)
     click.echo(found.to_json(indent=None) if output == "json" else estimate_text(found))

@@ -43,6 +43,7 @@ class Segment:
     began_ns: int = 0
     times_ns: list[int] = field(default_factory=list)  # of the events
     flops: int = 0
+    moved_bytes: int = 0
 
 
 class Moment(NamedTuple):

@@ -13,11 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from trainperf_mlflow.analysis.estimate import Estimate, VariantEstimate
+from trainperf_mlflow.reporting.roofline import peaks_text
 from trainperf_mlflow.reporting.text import clipped, number, plain
 
 MIN_WIDTH = 80
 _NAME_CHARS, _LINE_CHARS = 60, 600
 _TERA = 1e12
+AT_BEST = "each operation reading and writing memory anew; theoretical, nothing ran"
 
 
 def estimate_text(estimate: Estimate, *, width: int | None = None) -> str:
@@ -45,6 +47,8 @@ def _parts(estimate: Estimate) -> Iterator[RenderableType]:
             f"fits: every phase and {estimate.margin_mb:.0f} MiB for context and fragments within "
             f"{estimate.device_memory_mb:.0f} MiB"
         )
+    if estimate.peaks is not None:
+        yield Text(f"at best: {peaks_text(estimate.peaks)}, {AT_BEST}")
     missing = dict.fromkeys(item for v in estimate.variants for item in v.not_modelled)
     if missing:
         yield Text(f"not modelled: {'; '.join(missing)}")
@@ -57,6 +61,8 @@ def _table(estimate: Estimate) -> Table:
     for title in ("training", *phases, "TFLOP/step"):
         table.add_column(title, justify="right", no_wrap=True)
     asked = estimate.device_memory_mb is not None
+    if estimate.peaks is not None:
+        table.add_column("ms at best", justify="right", no_wrap=True)
     if asked:
         table.add_column("fits")
     for variant in estimate.variants:
@@ -70,6 +76,7 @@ def _table(estimate: Estimate) -> Table:
             number(variant.peak_mem_mb, 0),
             *(peaks.get(name, "-") for name in phases),
             number(flops, 3),
+            *([] if estimate.peaks is None else [number(variant.roofline_ms, 2)]),
             *(["yes" if variant.fits else "no"] if asked else []),
         )
     return table

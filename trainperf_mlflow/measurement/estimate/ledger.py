@@ -14,6 +14,7 @@ from trainperf_mlflow.measurement.account import (
     TEMPORARIES,
     Life,
 )
+from trainperf_mlflow.measurement.counting import moved_bytes
 from trainperf_mlflow.measurement.storages import StorageLog
 
 _aten = torch.ops.aten
@@ -61,6 +62,8 @@ class Ledger(StorageLog):
         count = flop_registry.get(packet)
         if count is not None:
             self.segment.flops += count(*args, **kwargs, out_val=result)
+        if not self.on_host:
+            self.segment.moved_bytes += moved_bytes(func, args, kwargs, result, self.device_type)
         return result
 
     def _take_workspace(self) -> None:

@@ -164,6 +164,8 @@ def _phases(
             categories={key: size / MIB for key, size in peaks[name].categories.items()},
             flops=sum(segments[i].flops for i in measured if segments[i].name == name)
             * (repeated if name in (FORWARD, BACKWARD) else 1),
+            moved_bytes=sum(segments[i].moved_bytes for i in measured if segments[i].name == name)
+            * (repeated if name in (FORWARD, BACKWARD) else 1),
         )
         for name in PHASES
         if name in peaks
