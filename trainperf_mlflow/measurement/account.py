@@ -42,7 +42,7 @@ class Segment:
     events: list[tuple[int, bool]] = field(default_factory=list)
     began_ns: int = 0
     times_ns: list[int] = field(default_factory=list)  # of the events
-    flops: int = 0
+    flops: float = 0.0
     moved_bytes: int = 0
 
 

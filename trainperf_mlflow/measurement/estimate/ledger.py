@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
 from trainperf_mlflow.measurement.account import (
     BACKWARD,
@@ -14,7 +13,7 @@ from trainperf_mlflow.measurement.account import (
     TEMPORARIES,
     Life,
 )
-from trainperf_mlflow.measurement.counting import moved_bytes
+from trainperf_mlflow.measurement.counting import counted_flops, moved_bytes
 from trainperf_mlflow.measurement.storages import StorageLog
 
 _aten = torch.ops.aten
@@ -59,9 +58,7 @@ class Ledger(StorageLog):
         if packet in _MATMULS:
             self._take_workspace()
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        count = flop_registry.get(packet)
-        if count is not None:
-            self.segment.flops += count(*args, **kwargs, out_val=result)
+        self.segment.flops += counted_flops(func, args, kwargs, result)
         if not self.on_host:
             self.segment.moved_bytes += moved_bytes(func, args, kwargs, result, self.device_type)
         return result
