@@ -6,31 +6,47 @@ import csv
 import io
 import json
 import math
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trainperf_mlflow.reporting.console import columns_of, rendered
 from trainperf_mlflow.reporting.text import clipped, number, plain
 from trainperf_mlflow.results import Check
 
-_CELL_CHARS = 200
+_CELL_CHARS = 80
 _COLOURS = {
     "accept": "green", "tune": "yellow", "reject": "red", "measure": "cyan",
     "ok": "green", "warn": "yellow", "fail": "red",
 }  # fmt: skip
-# What fits a terminal; csv and json have every column.
-_DECISIONS_SHOWN = {
-    "study_id": "id", "study": "study", "decision": "decision", "best_candidate": "best",
-    "speedup": "speedup", "delta/peak_mem_pct": "mem saved %", "reason": "reason",
-    "started": "started",
-}  # fmt: skip
+# What fits a terminal, by the columns that tell which rows these are; csv and json have every
+# column.
+_SHOWN: tuple[dict[str, str], ...] = (
+    {
+        "study_id": "id", "study": "study", "decision": "decision", "confidence": "how sure",
+        "best_candidate": "best", "delta/step_time_pct": "time saved %",
+        "delta/peak_mem_pct": "mem saved %",
+        "reason": "reason", "started": "started",
+    },
+    {
+        "variant": "variant", "repeat": "repeat", "status": "status",
+        "step_time_ms": "step time ms", "samples_per_s": "samples/s",
+        "peak_mem_mb": "peak mem MiB", "loss": "loss", "eval_loss": "eval loss", "run_id": "run",
+        "error": "error",
+    },
+)  # fmt: skip
+_TELLING = ("study_id", "decision"), ("variant", "repeat")
+_IDS = ("study_id", "run_id")
 _ID_CHARS = 8
+# Where the terminal is narrower, the column is left out.
+_FROM_WIDTH = {"started": 122, "how sure": 100, "run": 100, "samples/s": 90, "error": 116}
+# A name may take several lines; a word of ours and a number may not.
+_FOLDED = ("study", "variant", "best", "reason", "error")
+_DECIMALS = {"loss": 4, "eval loss": 4, "peak mem MiB": 1}
 # A spreadsheet runs a cell that begins with one of these.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
 
@@ -45,9 +61,16 @@ class Frame(Protocol):
 
 
 def format_rows(
-    rows: Frame | Sequence[Mapping[str, Any]], output: str = "table", *, width: int | None = None
+    rows: Frame | Sequence[Mapping[str, Any]],
+    output: str = "table",
+    *,
+    width: int | None = None,
+    colour: bool | None = None,
+    empty: str = "no studies yet",
 ) -> str:
     """Rows as ``table``, ``json`` or ``csv``.
+
+    A table is as wide as the terminal and coloured only there, see ``console.rendered``.
 
     In csv, text that a spreadsheet would run as a formula is quoted with ``'``;
     in json, what is not a number is null.
@@ -66,11 +89,21 @@ def format_rows(
     if output == "csv":
         return _csv(names, records)
     if output == "table":
-        return _print(_table(*_shown(names, records)), width) if records else "no studies yet"
+        if not records:
+            return empty
+        columns = columns_of(width)
+        return rendered(rows_table(names, records, columns), width=columns, colour=colour)
     raise ValueError(f"unknown output {output!r}; known: table, json, csv")
 
 
-def format_checks(checks: Iterable[Check], *, width: int | None = None) -> str:
+def rows_table(names: Sequence[str], records: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """Of known rows the columns that fit, under short titles; of others all columns."""
+    return _table(*_shown(names, records, width))
+
+
+def format_checks(
+    checks: Iterable[Check], *, width: int | None = None, colour: bool | None = None
+) -> str:
     """The checks of ``trainperf doctor``: status, detail, and under it the remedy."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in ("check", "status", "detail"):
@@ -80,7 +113,7 @@ def format_checks(checks: Iterable[Check], *, width: int | None = None) -> str:
         if check.remedy:
             detail.append(f"\n-> {plain(check.remedy)}", style="bold")
         table.add_row(Text(plain(check.check)), _styled(check.status), detail)
-    return _print(table, width)
+    return rendered(table, width=width, colour=colour)
 
 
 def _records(
@@ -130,45 +163,76 @@ def _defused(value: Any) -> Any:
     return "" if value is None else value
 
 
+def _with_interval(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The time saved in percent and, where it is known, its interval: 19.8 (17.2 to 22.5)."""
+    low, high = row.get("delta/step_time_pct_low"), row.get("delta/step_time_pct_high")
+    saved = row.get("delta/step_time_pct")
+    if saved is None or _absent(saved) or low is None or high is None or _absent(low + high):
+        return row
+    text = f"{number(saved, 1)} ({number(low, 1)} to {number(high, 1)})"
+    return {**row, "delta/step_time_pct": text}
+
+
 def _shown(
-    names: Sequence[str], records: Iterable[Mapping[str, Any]]
-) -> tuple[Sequence[str], Iterable[Mapping[str, Any]]]:
-    """Of rows of decisions the columns that fit, under short titles; other rows as they are."""
-    if not set(_DECISIONS_SHOWN) <= set(names):
+    names: Sequence[str], records: Sequence[Mapping[str, Any]], width: int
+) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
+    known = next(
+        (
+            shown
+            for shown, telling in zip(_SHOWN, _TELLING, strict=True)
+            if set(telling) <= set(names)
+        ),
+        None,
+    )
+    if known is None:
         return names, records
+    used = {
+        name: title
+        for name, title in known.items()
+        if width >= _FROM_WIDTH.get(title, 0) and any(not _absent(row.get(name)) for row in records)
+    }
     rows = [
-        {title: row.get(name) for name, title in _DECISIONS_SHOWN.items()}
-        | {"id": str(row.get("study_id"))[:_ID_CHARS]}
-        for row in records
+        {
+            title: str(row.get(name))[:_ID_CHARS] if name in _IDS else row.get(name)
+            for name, title in used.items()
+        }
+        for row in map(_with_interval, records)
     ]
-    return list(_DECISIONS_SHOWN.values()), rows
+    return list(used.values()), rows
 
 
-def _table(names: Sequence[str], records: Iterable[Mapping[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+def _table(names: Sequence[str], records: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
+    cells = {
+        name: [_cell(row.get(name), _DECIMALS.get(name, 2)) for row in records] for name in names
+    }
+    numbers = {name for name in names if any(_is_number(row.get(name)) for row in records)}
     for name in names:
-        table.add_column(Text(plain(name)), overflow="fold")
-    for row in records:
-        table.add_row(*(_styled(_cell(row.get(name))) for name in names))
+        if name in _FOLDED or name not in {title for known in _SHOWN for title in known.values()}:
+            table.add_column(Text(plain(name)), overflow="fold", min_width=6)
+        else:
+            table.add_column(
+                Text(name), no_wrap=True, justify="right" if name in numbers else "left"
+            )
+            table.columns[-1].min_width = max(len(text) for text in (name, *cells[name]))
+    for texts in zip(*cells.values(), strict=True):
+        table.add_row(*(_styled(text) for text in texts))
     return table
 
 
-def _cell(value: Any) -> str:
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not _absent(value)
+
+
+def _cell(value: Any, decimals: int) -> str:
     if _absent(value):
         return "-"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M")
     if isinstance(value, float):
-        return number(value, 2)
+        return number(value, decimals)
     return clipped(plain(str(value)), _CELL_CHARS)
 
 
 def _styled(text: str) -> Text:
     return Text(text, style=_COLOURS.get(text, ""))
-
-
-def _print(table: Table, width: int | None) -> str:
-    buffer = io.StringIO()
-    columns = width or max(shutil.get_terminal_size((120, 24)).columns, 80)
-    Console(file=buffer, width=columns, color_system=None, legacy_windows=False).print(table)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().split("\n"))

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
+from trainperf_mlflow.reporting.console import rendered
 from trainperf_mlflow.reporting.text import clipped, number, plain
 from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
 
-MIN_WIDTH, MAX_WIDTH = 80, 200
 _NAME_CHARS = 60
 _NOTE_CHARS = 600
 _COLOURS = {"accept": "green", "tune": "yellow", "reject": "red", "measure": "cyan"}
@@ -58,20 +54,7 @@ def comparison_text(
         width: columns, kept within 80 and 200; by default those of the terminal.
         colour: with ANSI colours; by default where stdout is a terminal and NO_COLOR is unset.
     """
-    if width is None:
-        width = shutil.get_terminal_size((100, 24)).columns
-    if colour is None:
-        colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=min(max(width, MIN_WIDTH), MAX_WIDTH),
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        legacy_windows=False,
-    )
-    console.print(comparison_view(comparison))
-    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().split("\n"))
+    return rendered(comparison_view(comparison), width=width, colour=colour)
 
 
 def to_text(comparison: Comparison, width: int = 100) -> str:

@@ -47,6 +47,8 @@ DELTA_COLUMNS = (
     "speedup",
     "delta/step_time_ms",
     "delta/step_time_pct",
+    "delta/step_time_pct_low",
+    "delta/step_time_pct_high",
     "delta/samples_per_s",
     "delta/peak_mem_mb",
     "delta/peak_mem_pct",

@@ -1,0 +1,38 @@
+"""What is printed: as wide as the terminal is, with colours only where one is there."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+
+from rich.console import Console, RenderableType
+
+MIN_WIDTH, MAX_WIDTH = 80, 200
+
+
+def columns_of(width: int | None) -> int:
+    """The width that is asked for, else the terminal's, within what can be read."""
+    return min(max(width or shutil.get_terminal_size((100, 24)).columns, MIN_WIDTH), MAX_WIDTH)
+
+
+def rendered(part: RenderableType, *, width: int | None = None, colour: bool | None = None) -> str:
+    """Text without spaces at the ends of lines.
+
+    Args:
+        width: columns, kept within 80 and 200; by default those of the terminal.
+        colour: with ANSI colours; by default where stdout is a terminal and NO_COLOR is unset.
+    """
+    if colour is None:
+        colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=columns_of(width),
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+    )
+    console.print(part)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().split("\n"))
