@@ -51,7 +51,11 @@ HELP_CPU_S = 0.3
 SAME_LOAD = 0.1
 HEAVY = ("torch", "transformers", "mlflow", "pandas")
 
-STUDY: dict[str, Any] = {"workload": "quick", "candidates": ["bf16", "checkpoint"], "repeats": 3}
+# Steps are fixed, so that the bare study trains the same ones.
+STUDY: dict[str, Any] = {
+    **{"workload": "quick", "candidates": ["bf16", "checkpoint"], "repeats": 3},
+    **{"blocks": 1, "warmup": 3, "iters": 30, "isolation": "process"},
+}
 SHORT_STUDY: dict[str, Any] = {
     **STUDY,
     **{"repeats": 1, "warmup": 2, "iters": 2, "set": {"seq_len": 16, "batch_size": 1}},

@@ -6,14 +6,17 @@ The workers are scripted, so nothing waits for a clock and each failure is exact
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from trainperf_mlflow.errors import Interrupted
+from trainperf_mlflow.measurement import pace
 from trainperf_mlflow.measurement.conductor import Job, conduct
 from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.protocol import Built, Finished, Warmed
+from trainperf_mlflow.measurement.schedule import paired_rounds
 from trainperf_mlflow.results import Block, Status, Variant, Workload
 
 Trouble = dict[tuple[str, int, str], Exception]
@@ -22,8 +25,17 @@ Trouble = dict[tuple[str, int, str], Exception]
 class Stage:
     """Starts scripted workers and writes down what they are asked."""
 
-    def __init__(self, trouble: Trouble | None = None, losses: tuple[float, ...] = (2.0, 1.0)):
+    def __init__(
+        self,
+        trouble: Trouble | None = None,
+        losses: tuple[float, ...] = (2.0, 1.0),
+        step_ms: Callable[[str, int], float] = lambda name, step: 10.0,
+        memory_mb: tuple[float, float] = (100.0, 1000.0),
+    ):
         self.trouble = trouble or {}
+        self.step_ms = step_ms
+        self.memory_mb = memory_mb
+        self.steps: list[tuple[str, str, int]] = []
         self.losses = losses
         self.log: list[str] = []
         self.alive = 0
@@ -41,6 +53,7 @@ class ScriptedWorker:
         self.stage = stage
         self.name = ""
         self.round = -1
+        self.warmed = 0
         self.ended = False
 
     def ask(self, request: str, timeout: float | None = None, **arguments: Any) -> Any:
@@ -49,6 +62,8 @@ class ScriptedWorker:
             self.round = arguments["seed"] - arguments["data_seed"]
             self.stage.seeds.append((self.name, arguments["seed"], arguments["data_seed"]))
         self.stage.log.append(f"{request} {self.name}")
+        if "steps" in arguments:
+            self.stage.steps.append((request, self.name, arguments["steps"]))
         error = self.stage.trouble.get((self.name, self.round, request))
         if error is not None:
             raise error
@@ -60,7 +75,7 @@ class ScriptedWorker:
                 quality_checked=True,
                 environment={"a": 1},
             ),
-            "warmup": lambda: Warmed(first_step_ms=9.0, steps=arguments["steps"]),
+            "warmup": lambda: self.warm(arguments["steps"]),
             "block": lambda: Block(
                 index=arguments["index"],
                 started_at=0.0,
@@ -79,6 +94,16 @@ class ScriptedWorker:
                 notes=(),
             ),
         }[request]()
+
+    def warm(self, steps: int) -> Warmed:
+        numbers = range(self.warmed + 1, self.warmed + steps + 1)
+        self.warmed += steps
+        times = [self.stage.step_ms(self.name, number) for number in numbers]
+        first = times.pop(0) if numbers and numbers[0] == 1 else None
+        held, free = self.stage.memory_mb
+        return Warmed(
+            first_step_ms=first, steps=steps, step_ms=tuple(times), held_mb=held, free_mb=free
+        )
 
     def __enter__(self) -> ScriptedWorker:
         return self
@@ -122,19 +147,133 @@ def job(names: tuple[str, ...] = ("baseline", "bf16"), **changes: Any) -> Job:
     return Job(**{**settings, **changes})
 
 
-def test_one_round_runs_each_variant_whole_and_the_next_in_reverse() -> None:
+def test_resident_processes_take_turns_in_the_exact_order_of_the_seed() -> None:
     stage = Stage()
-    repeats = list(conduct(job(), stage.start))
-    first, second = [r.variant for r in repeats[:2]], [r.variant for r in repeats[2:]]
-    assert second == first[::-1]
-    assert sorted(first) == ["baseline", "bf16"]
-    whole = [
-        f"{what} {name}"
-        for name in (*first, *second)
-        for what in ("build", "warmup", "block", "finish", "end")
-    ]
-    assert stage.log == whole
+    list(conduct(job(repeats=1, blocks=3, isolation="resident"), stage.start))
+    assert stage.log == [
+        "build bf16", "build baseline",
+        "warmup bf16", "warmup baseline",
+        "block baseline", "block bf16",
+        "block bf16", "block baseline",
+        "block baseline", "block bf16",
+        "finish bf16", "end bf16", "finish baseline", "end baseline",
+    ]  # fmt: skip
+
+
+def test_process_isolation_gives_each_block_its_own_process_in_the_exact_order() -> None:
+    stage = Stage()
+    repeats = list(conduct(job(repeats=1, blocks=2), stage.start))
+    whole = ("build {}", "warmup {}", "block {}")
+    assert stage.log == [
+        line.format(name)
+        for name, *end in (
+            ("bf16", "end {}"), ("baseline", "end {}"),
+            ("bf16", "finish {}", "end {}"), ("baseline", "finish {}", "end {}"),
+        )
+        for line in (*whole, *end)
+    ]  # fmt: skip
     assert stage.most_alive == 1
+    assert [[block.process for block in repeat.blocks] for repeat in repeats] == [[0, 1], [0, 1]]
+
+
+def test_blocks_follow_the_schedule_round_for_round() -> None:
+    stage = Stage()
+    names = ("baseline", "bf16", "checkpoint")
+    list(conduct(job(names, repeats=3, blocks=4, isolation="resident"), stage.start))
+    planned = [
+        f"block {name}"
+        for one in islice(paired_rounds(names, 4, 42), 3)
+        for order in one.blocks
+        for name in order
+    ]
+    assert [line for line in stage.log if line.startswith("block")] == planned
+
+
+# --- whether processes live side by side ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(("memory_mb", "most_alive"), [((100.0, 500.0), 3), ((100.0, 300.0), 1)])
+def test_auto_keeps_processes_alive_only_where_their_memory_fits(
+    memory_mb: tuple[float, float], most_alive: int
+) -> None:
+    stage = Stage(memory_mb=memory_mb)
+    names = ("baseline", "bf16", "checkpoint")
+    repeats = list(conduct(job(names, isolation="auto", blocks=2), stage.start))
+    assert stage.most_alive == most_alive
+    assert [len(repeat.blocks) for repeat in repeats] == [2] * 6
+    # The step that showed the memory is a step of warmup: all variants have as many.
+    assert {repeat.warmup_steps for repeat in repeats} == {1}
+
+
+def test_auto_asks_once_and_a_worker_that_never_started_tells_nothing() -> None:
+    trouble: Trouble = {("bf16", 0, "build"): WorkerError(Status.FAILED, "no")}
+    stage = Stage(trouble)
+    repeats = list(conduct(job(isolation="auto", repeats=3), stage.start))
+    assert [r.status for r in repeats if r.variant == "baseline"] == [Status.OK] * 3
+    assert stage.most_alive == 2
+
+
+def test_unknown_memory_means_one_process_at_a_time() -> None:
+    stage = Stage(memory_mb=(None, None))  # type: ignore[arg-type]
+    list(conduct(job(isolation="auto"), stage.start))
+    assert stage.most_alive == 1
+
+
+# --- warmup and the length of a block ------------------------------------------------------------
+
+
+def slow_start(name: str, step: int) -> float:
+    """The candidate needs ten steps until it is as fast as it gets."""
+    return 50.0 + (10.0 * max(0, 10 - step) if name == "bf16" else 0.0)
+
+
+def test_warmup_goes_on_until_all_have_settled_and_all_get_as_many_steps() -> None:
+    stage = Stage(step_ms=slow_start)
+    open_job = job(warmup_steps=None, steps_per_block=None, isolation="resident")
+    repeats = list(conduct(open_job, stage.start))
+    (steps,) = {repeat.warmup_steps for repeat in repeats}
+    assert 10 <= steps <= 10 + 2 * pace.WINDOW_STEPS
+    assert all(repeat.first_step_ms in (140.0, 50.0) for repeat in repeats)
+    # Later rounds do as the first one did, in one request.
+    assert sorted(asked for asked in stage.steps if asked[0] == "warmup")[-1:] == [
+        ("warmup", "bf16", steps)
+    ]
+    assert ("warmup", "baseline", steps) in stage.steps
+
+
+def test_the_fastest_variants_block_is_long_enough_and_all_blocks_have_as_many_steps() -> None:
+    stage = Stage(step_ms=lambda name, step: 5.0 if name == "bf16" else 60.0)
+    list(conduct(job(steps_per_block=None, warmup_steps=3, isolation="resident"), stage.start))
+    assert {steps for request, _, steps in stage.steps if request == "block"} == {100}
+
+
+def test_a_plan_that_fixes_steps_is_obeyed() -> None:
+    stage = Stage()
+    list(conduct(job(warmup_steps=0, steps_per_block=7, isolation="auto"), stage.start))
+    assert {(request, steps) for request, _, steps in stage.steps} == {("warmup", 0), ("block", 7)}
+
+
+def test_a_warmup_that_never_settles_ends() -> None:
+    stage = Stage(step_ms=lambda name, step: 1e3 * 0.5 ** (step / 3))
+    repeats = list(conduct(job(warmup_steps=None, repeats=1), stage.start))
+    assert all(repeat.status is Status.OK for repeat in repeats)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "done"),
+    [
+        ([9.0, 8.0, 7.0], [6.0, 6.0, 6.0], False),
+        ([6.0, 6.0, 6.0], [5.8, 5.9, 60.0], True),
+        ([6.0, 6.0, 6.0], [9.0, 9.0, 9.0], True),
+    ],
+)
+def test_warmup_has_settled_when_a_window_is_not_faster_than_the_one_before(
+    before: list[float], after: list[float], done: bool
+) -> None:
+    assert pace.settled(before, after) is done
+
+
+# --- what happens around it ----------------------------------------------------------------------
 
 
 def test_each_start_is_announced_before_it_happens() -> None:
@@ -143,6 +282,18 @@ def test_each_start_is_announced_before_it_happens() -> None:
     starts = [stage.log[i + 1] for i, line in enumerate(stage.log) if line.startswith("start")]
     assert len(starts) == 4
     assert all(line.startswith("build") for line in starts)
+
+
+def test_a_study_ends_as_soon_as_enough_is_known() -> None:
+    asked: list[int] = []
+
+    def enough(rounds: int) -> bool:
+        asked.append(rounds)
+        return rounds == 3
+
+    repeats = list(conduct(job(repeats=8), Stage().start, enough=enough))
+    assert asked == [1, 2, 3]
+    assert len(repeats) == 6
 
 
 def test_resident_workers_of_a_round_live_at_once_and_none_outlives_it() -> None:
@@ -165,7 +316,7 @@ def test_a_repeat_record_carries_what_the_worker_told() -> None:
     assert repeat.status is Status.OK
     assert (repeat.peak_mem_mb, repeat.peak_mem_source) == (5.0, "tensor_tracker")
     assert (repeat.loss, repeat.eval_loss) == (1.0, 1.5)
-    assert (repeat.first_step_ms, repeat.warmup_steps, repeat.build_s) == (9.0, 1, 0.1)
+    assert (repeat.first_step_ms, repeat.warmup_steps, repeat.build_s) == (10.0, 1, 0.1)
     assert repeat.environment == {"a": 1}
 
 
@@ -195,9 +346,12 @@ def test_blocks_measured_before_a_worker_died_are_kept() -> None:
     assert len(dead.blocks) == 3
 
 
-def test_a_failure_of_one_resident_does_not_stop_the_other() -> None:
-    trouble: Trouble = {("bf16", 0, "warmup"): WorkerError(Status.OOM, "full")}
-    repeats = list(conduct(job(isolation="resident", repeats=1), Stage(trouble).start))
+@pytest.mark.parametrize("request_name", ["build", "warmup", "block", "finish"])
+def test_a_failure_of_one_resident_does_not_stop_the_other(request_name: str) -> None:
+    trouble: Trouble = {("bf16", 0, request_name): WorkerError(Status.OOM, "full")}
+    open_job = job(isolation="resident", repeats=1, blocks=3, warmup_steps=None)
+    repeats = list(conduct(open_job, Stage(trouble).start))
+    assert len(repeats[-1].blocks) == 3
     assert {repeat.variant: repeat.status for repeat in repeats} == {
         "bf16": Status.OOM,
         "baseline": Status.OK,

@@ -1,69 +1,72 @@
 """In which order variants are measured."""
 
 from collections import Counter
+from itertools import islice
 
 import pytest
 
-from trainperf_mlflow.measurement.schedule import round_actions, round_orders
+from trainperf_mlflow.measurement.schedule import Round, paired_rounds, round_orders
 
 VARIANTS = ["baseline", "bf16", "checkpoint"]
 
 
-def test_every_round_measures_every_variant_once() -> None:
+def rounds(count: int, seed: int, blocks: int = 4) -> list[Round]:
+    return list(islice(paired_rounds(VARIANTS, blocks, seed), count))
+
+
+def test_every_round_starts_every_variant_once_and_gives_each_all_its_blocks() -> None:
+    for index, planned in enumerate(rounds(20, seed=7)):
+        assert planned.index == index
+        assert len(planned.blocks) == 4
+        for order in (planned.starts, *planned.blocks):
+            assert sorted(order) == sorted(VARIANTS)
+
+
+def test_the_exact_order_of_a_seed_never_changes() -> None:
+    assert list(islice(paired_rounds(["baseline", "bf16"], 3, seed=42), 2)) == [
+        Round(
+            index=0,
+            starts=("bf16", "baseline"),
+            blocks=(("baseline", "bf16"), ("bf16", "baseline"), ("baseline", "bf16")),
+        ),
+        Round(
+            index=1,
+            starts=("bf16", "baseline"),
+            blocks=(("bf16", "baseline"), ("baseline", "bf16"), ("baseline", "bf16")),
+        ),
+    ]
+
+
+def test_a_round_depends_on_its_own_index_and_not_on_how_long_the_study_goes_on() -> None:
+    assert rounds(3, seed=5) == rounds(8, seed=5)[:3]
+    assert len({tuple(rounds(4, seed)) for seed in range(10)}) == 10
+
+
+def test_each_place_in_a_pair_goes_to_either_by_chance() -> None:
+    planned = [order for seed in range(50) for one in rounds(3, seed) for order in one.blocks]
+    first = Counter(order[0] for order in planned)
+    assert set(first) == set(VARIANTS)
+    assert all(150 < count < 250 for count in first.values())
+    # Neither is the order the same within a round, as an alternating one would be.
+    assert len({tuple(order.index("bf16") for order in one.blocks) for one in rounds(60, 1)}) > 20
+
+
+def test_the_start_order_is_random_apart_from_that_of_the_blocks() -> None:
+    starts = Counter(one.starts[0] for seed in range(60) for one in rounds(3, seed))
+    assert all(40 < starts[name] < 80 for name in VARIANTS)
+    assert any(one.starts != one.blocks[0] for one in rounds(20, 3))
+
+
+def test_every_round_of_explanations_looks_at_every_variant_once() -> None:
     for order in round_orders(VARIANTS, 20, seed=7):
         assert sorted(order) == sorted(VARIANTS)
 
 
-def test_every_second_round_reverses_the_one_before() -> None:
+def test_every_second_round_of_explanations_reverses_the_one_before() -> None:
     orders = list(round_orders(VARIANTS, 10, seed=3))
     assert all(orders[i + 1] == orders[i][::-1] for i in range(0, 10, 2))
 
 
-def test_the_same_seed_gives_the_same_order_and_another_seed_another() -> None:
-    assert list(round_orders(VARIANTS, 8, 1)) == list(round_orders(VARIANTS, 8, 1))
-    assert len({tuple(round_orders(VARIANTS, 8, seed)) for seed in range(10)}) > 5
-
-
-def test_the_baseline_is_not_always_first() -> None:
-    places = Counter(
-        order.index("baseline") for seed in range(30) for order in round_orders(VARIANTS, 2, seed)
-    )
-    assert set(places) == {0, 1, 2}
-    # Over a round and its reverse each variant stands on average in the middle.
-    assert sum(place * count for place, count in places.items()) / 60 == 1.0
-
-
-def spoken(order: list[str], blocks: int, isolation: str) -> list[str]:
-    actions = round_actions(order, 0, blocks, isolation)  # type: ignore[arg-type]
-    return [
-        f"{action.kind} {action.variant}" + (f" {action.block}" if action.kind == "block" else "")
-        for action in actions
-    ]
-
-
-def test_process_isolation_ends_one_process_before_the_next_starts() -> None:
-    assert spoken(["b", "a"], 2, "process") == [
-        "start b", "warmup b", "block b 0", "block b 1", "finish b",
-        "start a", "warmup a", "block a 0", "block a 1", "finish a",
-    ]  # fmt: skip
-
-
-def test_resident_processes_take_turns_and_reverse_the_order_of_each_block() -> None:
-    assert spoken(["b", "a"], 3, "resident") == [
-        "start b", "start a", "warmup b", "warmup a",
-        "block b 0", "block a 0", "block a 1", "block b 1", "block b 2", "block a 2",
-        "finish b", "finish a",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("isolation", ["process", "resident"])
-@pytest.mark.parametrize("blocks", [1, 2, 5])
-def test_each_variant_gets_all_its_blocks_in_order(isolation: str, blocks: int) -> None:
-    actions = list(round_actions(VARIANTS, 4, blocks, isolation))  # type: ignore[arg-type]
-    for variant in VARIANTS:
-        own = [action for action in actions if action.variant == variant]
-        assert [action.kind for action in own] == [
-            "start", "warmup", *["block"] * blocks, "finish",
-        ]  # fmt: skip
-        assert [action.block for action in own if action.kind == "block"] == list(range(blocks))
-        assert {action.round for action in own} == {4}
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_same_seed_explains_in_the_same_order(seed: int) -> None:
+    assert list(round_orders(VARIANTS, 8, seed)) == list(round_orders(VARIANTS, 8, seed))

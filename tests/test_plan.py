@@ -37,7 +37,8 @@ def test_an_empty_plan_is_the_quick_workload():
     plan = make_plan({})
     (baseline,) = plan.variants()
     assert plan.workload_name == "quick"
-    assert (plan.warmup_steps, plan.steps_per_block, plan.blocks_per_repeat) == (3, 30, 1)
+    assert (plan.fixed_warmup, plan.fixed_iters, plan.blocks_per_repeat) == (None, None, 4)
+    assert plan.looks == (3,)
     assert baseline.config["model"] == "tiny"
     assert baseline.config["precision"] == "fp32"
 
@@ -48,8 +49,19 @@ def test_an_empty_plan_is_the_quick_workload():
 def test_the_published_workloads_keep_their_numbers(workload, length):
     plan = make_plan({"workload": workload})
     config = plan.variants()[0].config
-    assert (plan.warmup_steps, plan.steps_per_block) == (2, 5)
+    assert (plan.fixed_warmup, plan.fixed_iters) == (2, 5)
     assert (config["batch_size"], config["seq_len"], config["learning_rate"]) == (1, length, 1e-5)
+
+
+def test_steps_that_the_user_gives_are_fixed_whatever_the_workload():
+    plan = make_plan({"task": "my:task", "warmup": 1, "iters": 7})
+    assert (plan.fixed_warmup, plan.fixed_iters) == (1, 7)
+
+
+def test_only_a_time_budget_with_open_blocks_lets_a_study_go_on():
+    assert make_plan({"max_time": "10m"}).looks == (3, 4, 6, 8)
+    assert make_plan({"max_time": "10m", "repeats": 5}).looks == (5, 6, 8)
+    assert make_plan({"max_time": "10m", "blocks": 4}).looks == (3,)
 
 
 def test_a_candidate_is_the_baseline_with_one_variable_changed():
@@ -249,7 +261,7 @@ def test_choices_are_the_words_that_a_field_takes():
         ("repeats: 0", "repeats: 0 cannot be used; give a whole number from 1 to 1000"),
         ("repeats: 1e9", "give a whole number from 1 to 1000"),
         ("repeats: auto", "repeats: 'auto' cannot be used"),
-        ("blocks: x", "blocks: 'x' cannot be used; give a whole number from 1 to 1000, or auto"),
+        ("blocks: x", "blocks: 'x' cannot be used; give a whole number from 1 to 4, or auto"),
         ("warmup: -1", "give a whole number from 0 to 100000, or auto"),
         ("iters: 0", "give a whole number from 1 to 100000, or auto"),
         ("seed: -1", "give a whole number from 0 to 2147483647"),

@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from trainperf_mlflow.analysis.sequential import PAIRS_PER_PROCESS_PAIR, looks_allowed
 from trainperf_mlflow.decisions.policies import GOALS, POLICIES
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.messages import explain, nearest, shown
@@ -133,7 +134,9 @@ class Plan(_Strict):
     candidates: tuple[Candidate, ...] = Field(default=(), max_length=MAX_CANDIDATES)
     probe: bool = False
     repeats: Annotated[int, BeforeValidator(_whole(1, 1000))] = 3
-    blocks: Annotated[int | Literal["auto"], BeforeValidator(_whole(1, 1000, auto=True))] = "auto"
+    blocks: Annotated[
+        int | Literal["auto"], BeforeValidator(_whole(1, PAIRS_PER_PROCESS_PAIR, auto=True))
+    ] = "auto"
     warmup: Annotated[int | Literal["auto"], BeforeValidator(_whole(0, 100_000, auto=True))] = (
         "auto"
     )
@@ -236,6 +239,16 @@ class Plan(_Strict):
         return PRESETS[self.workload_name] if self.task == BUILT_IN_TASK else CUSTOM_TASK
 
     @property
+    def fixed_warmup(self) -> int | None:
+        """Steps of warmup; None: until they have settled."""
+        return None if self.warmup == "auto" and not self.preset.fixed else self.warmup_steps
+
+    @property
+    def fixed_iters(self) -> int | None:
+        """Steps of a block; None: as many as make it long enough."""
+        return None if self.iters == "auto" and not self.preset.fixed else self.steps_per_block
+
+    @property
     def warmup_steps(self) -> int:
         return self.preset.warmup if self.warmup == "auto" else self.warmup
 
@@ -245,7 +258,12 @@ class Plan(_Strict):
 
     @property
     def blocks_per_repeat(self) -> int:
-        return 1 if self.blocks == "auto" else self.blocks
+        return PAIRS_PER_PROCESS_PAIR if self.blocks == "auto" else self.blocks
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """After how many rounds the study is looked at; the last one ends it."""
+        return looks_allowed(self.repeats, self.blocks == "auto" and self.max_time is not None)
 
     def variants(self) -> tuple[Variant, ...]:
         """Baseline and candidates with their whole configurations, checked.

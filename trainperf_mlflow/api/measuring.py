@@ -85,7 +85,7 @@ def measure(
         _preflight((*machine_checks(), spool_check(spool)), progress)
         store = open_store(tracking_uri, experiment)
         workload = describe(plan, launcher, plan.variants(), plan.device)
-        total = len(plan.variants()) * plan.repeats
+        total = len(plan.variants()) * plan.looks[-1]
         teller = Progress(total, progress) if progress is not None else None
         if teller is not None:
             stack.enter_context(teller)
@@ -213,20 +213,19 @@ def _run(
         task=plan.task,
         variants=recorder.study.variants,
         workload=recorder.study.workload,
-        repeats=plan.repeats,
+        repeats=plan.looks[-1],
         blocks=plan.blocks_per_repeat,
-        warmup_steps=plan.warmup_steps,
-        steps_per_block=plan.steps_per_block,
+        warmup_steps=plan.fixed_warmup,
+        steps_per_block=plan.fixed_iters,
         seed=plan.seed,
-        # One process at a time; taking turns needs to know that both fit into memory.
-        isolation="process" if plan.isolation == "auto" else plan.isolation,
+        isolation=plan.isolation,
         max_time_s=plan.max_time,
     )
 
     def announce(variant: str, index: int) -> None:
         interruption.check()
         if teller is not None:
-            teller.running(variant, index, plan.repeats)
+            teller.running(variant, index, job.repeats)
 
     rounds = 0
     for repeat in conduct(job, launcher.worker, announce):
@@ -235,7 +234,7 @@ def _run(
         interruption.check()
         if teller is not None:
             teller.advance(
-                repeat.variant, repeat.index, plan.repeats, repeat.status.value, _detail(repeat)
+                repeat.variant, repeat.index, job.repeats, repeat.status.value, _detail(repeat)
             )
     if teller is not None and plan.max_time is not None and rounds < plan.repeats:
         teller.say(

@@ -1,4 +1,4 @@
-"""Measures the variants of a study, round by round, each repeat in a fresh process.
+"""Measures the variants of a study, round by round, each repeat with fresh processes.
 
 Yields one ``Repeat`` record for each attempt, whatever its status, as soon as
 it is over; what to do with it is the caller's business.
@@ -7,24 +7,35 @@ it is over; what to do with it is the caller's business.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from math import isfinite
+from statistics import median
 from typing import Any, Protocol
 
 from trainperf_mlflow.errors import Interrupted, TrainperfError
+from trainperf_mlflow.measurement import pace
 from trainperf_mlflow.measurement.launcher import WorkerError
-from trainperf_mlflow.measurement.schedule import Action, Isolation, round_actions, round_orders
+from trainperf_mlflow.measurement.protocol import Warmed
+from trainperf_mlflow.measurement.schedule import Isolation, Round, paired_rounds
 from trainperf_mlflow.results import Block, Record, Repeat, Status, Variant, Workload
 
 # A repeat that takes longer hangs; a study with a time budget uses that instead.
 DEFAULT_REPEAT_TIMEOUT_S = 3600.0
 # A baseline that failed this often without one success will not succeed.
 BASELINE_ATTEMPTS = 2
+# Processes stay alive side by side where the memory for the others is free this many times over:
+# a candidate may need more than the one that was seen.
+MEMORY_MARGIN = 2.0
 
 
 class Job(Record):
-    """What the conductor needs to know of a plan."""
+    """What the conductor needs to know of a plan.
+
+    ``repeats`` are the rounds at most, ``blocks`` those of each; None for ``warmup_steps`` or
+    ``steps_per_block``: as many as ``pace`` finds.
+    """
 
     study_id: str
     task: str
@@ -32,8 +43,8 @@ class Job(Record):
     workload: Workload
     repeats: int
     blocks: int
-    warmup_steps: int
-    steps_per_block: int
+    warmup_steps: int | None
+    steps_per_block: int | None
     seed: int
     isolation: Isolation
     max_time_s: float | None = None
@@ -50,12 +61,14 @@ def conduct(
     start_worker: Callable[[], AnyWorker],
     announce: Callable[[str, int], None] = lambda variant, index: None,
     clock: Callable[[], float] = time.monotonic,
+    enough: Callable[[int], bool] = lambda rounds: False,
 ) -> Iterator[Repeat]:
     """Yield the study's repeats in the order in which they end; ``announce`` their starts.
 
     A candidate that this device cannot do is tried once and left out after
     that. The time budget is looked at between rounds; the first round is
-    always measured. A baseline that never succeeds ends the study.
+    always measured. A baseline that never succeeds ends the study, and so does
+    ``enough``, which is asked after each round how many there were.
     """
     begin = clock()
     variants = {variant.name: variant for variant in job.variants}
@@ -65,83 +78,181 @@ def conduct(
         if variants[name].role == "baseline":
             return
     names = [name for name in variants if name not in job.workload.unsupported]
-    for index, order in enumerate(round_orders(names, job.repeats, job.seed)):
-        if index and job.max_time_s is not None and clock() - begin >= job.max_time_s:
+    conductor = _Conductor(job, variants, start_worker, announce)
+    for planned in islice(paired_rounds(names, job.blocks, job.seed), job.repeats):
+        if planned.index and job.max_time_s is not None and clock() - begin >= job.max_time_s:
             return
-        for repeat in _round(job, variants, order, index, start_worker, announce):
+        for repeat in conductor.round(planned):
             if variants[repeat.variant].role == "baseline":
                 baseline_outcomes.append(repeat.status)
             yield repeat
         if len(baseline_outcomes) >= BASELINE_ATTEMPTS and Status.OK not in baseline_outcomes:
             return
+        if enough(planned.index + 1):
+            return
 
 
-def _round(
-    job: Job,
-    variants: dict[str, Variant],
-    order: Sequence[str],
-    index: int,
-    start_worker: Callable[[], AnyWorker],
-    announce: Callable[[str, int], None],
-) -> Iterator[Repeat]:
-    with ExitStack() as cleanup:
-        attempts: dict[str, Attempt] = {}
-        for action in round_actions(order, index, job.blocks, job.isolation):
-            if action.kind == "start":
-                announce(action.variant, index)
-                attempts[action.variant] = Attempt(
-                    job, variants[action.variant], index, start_worker, cleanup
-                )
-            attempt = attempts[action.variant]
-            if attempt.ended:
-                continue
-            attempt.run(action)
-            if attempt.ended:
-                yield attempt.result()
-
-
-class Attempt:
-    """One repeat as it comes about."""
+class _Conductor:
+    """What one round teaches the next: the pace, and whether the processes fit side by side."""
 
     def __init__(
         self,
         job: Job,
-        variant: Variant,
-        index: int,
+        variants: Mapping[str, Variant],
         start_worker: Callable[[], AnyWorker],
-        cleanup: ExitStack,
+        announce: Callable[[str, int], None],
     ) -> None:
         self._job = job
+        self._variants = variants
+        self._start_worker = start_worker
+        self._announce = announce
+        self._isolation = job.isolation
+        self._warmup = job.warmup_steps
+        self._steps = job.steps_per_block
+
+    def round(self, planned: Round) -> Iterator[Repeat]:
+        with ExitStack() as cleanup:
+            attempts: dict[str, Attempt] = {}
+            first, *others = planned.starts
+            self._begin(first, planned, attempts, cleanup)
+            if self._isolation == "auto":
+                # One step shows what a process needs, and no variant gets fewer than that.
+                attempts[first].warm_to(1 if self._warmup is None else min(1, self._warmup))
+                if not attempts[first].ended:
+                    self._isolation = _fitting(attempts[first], len(others))
+            take_turns = self._isolation == "resident"
+            measure = self._side_by_side if take_turns else self._one_by_one
+            yield from measure(planned, attempts, cleanup)
+
+    def _side_by_side(
+        self, planned: Round, attempts: dict[str, Attempt], cleanup: ExitStack
+    ) -> Iterator[Repeat]:
+        """All processes of the round stay alive and take turns by blocks; only one ever runs."""
+        for name in planned.starts[1:]:
+            self._begin(name, planned, attempts, cleanup)
+        told = _Told()
+        self._warm_up([attempts[name] for name in planned.starts])
+        yield from told.ended(attempts)
+        for index, order in enumerate(planned.blocks):
+            for name in order:
+                attempts[name].block(index, self._steps)
+                yield from told.ended(attempts)
+        for name in planned.starts:
+            attempts[name].finish()
+            yield from told.ended(attempts)
+
+    def _one_by_one(
+        self, planned: Round, attempts: dict[str, Attempt], cleanup: ExitStack
+    ) -> Iterator[Repeat]:
+        """Each block has its own process, which ends before the next one starts."""
+        told = _Told()
+        started = planned.starts[0]
+        orders = list(planned.blocks)
+        orders[0] = (started, *(name for name in orders[0] if name != started))
+        for index, order in enumerate(orders):
+            for name in order:
+                if index or name != started:
+                    self._begin(name, planned, attempts, cleanup)
+                self._warm_up([attempts[name]])
+                attempts[name].block(index, self._steps)
+                if index == len(orders) - 1:
+                    attempts[name].finish()
+                else:
+                    attempts[name].leave()
+                yield from told.ended(attempts)
+
+    def _begin(
+        self, name: str, planned: Round, attempts: dict[str, Attempt], cleanup: ExitStack
+    ) -> None:
+        if name not in attempts:
+            self._announce(name, planned.index)
+            attempts[name] = Attempt(self._job, self._variants[name], planned.index)
+        attempts[name].start(self._start_worker, cleanup)
+
+    def _warm_up(self, attempts: Sequence[Attempt]) -> None:
+        """The same steps for all; where the plan leaves it open, until all have settled."""
+        if self._warmup is not None:
+            for attempt in attempts:
+                attempt.warm_to(self._warmup)
+        else:
+            self._warmup = self._until_settled(attempts)
+        if self._steps is None:
+            self._steps = pace.steps_per_block(_step_times(attempts))
+
+    def _until_settled(self, attempts: Sequence[Attempt]) -> int:
+        steps, spent_ms = 1, 0.0
+        before: list[tuple[float, ...]] = []
+        for attempt in attempts:
+            attempt.warm_to(steps)
+        for _ in range(pace.MAX_WINDOWS):
+            steps += pace.window_steps(_step_times(attempts))
+            for attempt in attempts:
+                attempt.warm_to(steps)
+            after = [attempt.step_ms for attempt in attempts if not attempt.ended]
+            spent_ms += sum(map(sum, after))
+            same = len(before) == len(after) and all(map(pace.settled, before, after))
+            if same or not after or spent_ms >= pace.MAX_WARMUP_MS:
+                break
+            before = after
+        return steps
+
+
+def _fitting(seen: Attempt, others: int) -> Isolation:
+    """Side by side where the memory of all is known to fit."""
+    held, free = seen.held_mb, seen.free_mb
+    fits = held is not None and free is not None and held * others * MEMORY_MARGIN <= free
+    return "resident" if fits else "process"
+
+
+class _Told:
+    """Which attempts of a round have been told of."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def ended(self, attempts: Mapping[str, Attempt]) -> Iterator[Repeat]:
+        for name, attempt in attempts.items():
+            if attempt.ended and name not in self._names:
+                self._names.add(name)
+                yield attempt.result()
+
+
+def _step_times(attempts: Sequence[Attempt]) -> list[float]:
+    """The median step of each attempt's last warmup, ms."""
+    return [median(a.step_ms) for a in attempts if a.step_ms and not a.ended]
+
+
+class Attempt:
+    """One repeat as it comes about. An error ends it with its status; what follows is skipped."""
+
+    def __init__(self, job: Job, variant: Variant, index: int) -> None:
+        self._job = job
         self._variant = variant
+        self._index = index
         self._started_at = time.time()
-        self._deadline = time.monotonic() + (job.max_time_s or DEFAULT_REPEAT_TIMEOUT_S)
-        self._worker = cleanup.enter_context(start_worker())
+        self._left_s = job.max_time_s or DEFAULT_REPEAT_TIMEOUT_S
+        self._worker: AnyWorker | None = None
+        self._process = -1
+        self._warmed = 0
         self._blocks: list[Block] = []
         self._facts: dict[str, Any] = {}
-        self._index = index
-        self.status: Status | None = None
         self._error: str | None = None
+        self.status: Status | None = None
+        self.step_ms: tuple[float, ...] = ()  # of the last warmup
+        self.held_mb: float | None = None
+        self.free_mb: float | None = None
 
     @property
     def ended(self) -> bool:
         return self.status is not None
 
-    def run(self, action: Action) -> None:
-        """Do one action; an error ends the attempt with its status."""
-        try:
-            getattr(self, f"_{action.kind}")(action)
-        except WorkerError as error:
-            self._end(error.status, error.text)
-        except Interrupted:
-            raise
-        except TrainperfError as error:
-            self._end(Status.FAILED, str(error))
-
-    def _ask(self, request: str, **arguments: Any) -> Any:
-        left = max(0.0, self._deadline - time.monotonic())
-        return self._worker.ask(request, timeout=left, **arguments)
-
-    def _start(self, action: Action) -> None:
+    def start(self, start_worker: Callable[[], AnyWorker], cleanup: ExitStack) -> None:
+        """A fresh process with a fresh initialisation."""
+        if self.ended:
+            return
+        self._worker = cleanup.enter_context(start_worker())
+        self._process += 1
+        self._warmed = 0
         job = self._job
         built = self._ask(
             "build",
@@ -152,15 +263,29 @@ class Attempt:
             data_seed=job.seed,
             device=job.workload.device,
         )
-        self._facts |= built.model_dump()
+        if built is not None:
+            self._facts |= built.model_dump()
 
-    def _warmup(self, action: Action) -> None:
-        warmed = self._ask("warmup", steps=self._job.warmup_steps)
-        self._facts |= {"first_step_ms": warmed.first_step_ms, "warmup_steps": warmed.steps}
+    def warm_to(self, steps: int) -> None:
+        """Unmeasured steps until there have been so many in this process."""
+        # A plan without warmup still resets the peaks of building.
+        if steps <= self._warmed and self._warmed:
+            return
+        warmed: Warmed | None = self._ask("warmup", steps=steps - self._warmed)
+        if warmed is None:
+            return
+        if warmed.first_step_ms is not None:
+            self._facts["first_step_ms"] = warmed.first_step_ms
+            self.step_ms = (warmed.first_step_ms,)
+        self._warmed = self._facts["warmup_steps"] = steps
+        self.step_ms = warmed.step_ms or self.step_ms
+        self.held_mb, self.free_mb = warmed.held_mb, warmed.free_mb
 
-    def _block(self, action: Action) -> None:
-        block: Block = self._ask("block", index=action.block, steps=self._job.steps_per_block)
-        self._blocks.append(block)
+    def block(self, index: int, steps: int | None) -> None:
+        block: Block | None = self._ask("block", index=index, steps=steps or pace.MIN_STEPS)
+        if block is None:
+            return
+        self._blocks.append(block.model_copy(update={"process": self._process}))
         bad = [loss for loss in block.losses if loss is not None and not isfinite(loss)]
         if bad:
             step = block.losses.index(bad[0])
@@ -169,15 +294,40 @@ class Attempt:
                 f"the loss became {bad[0]} in measured step {step + 1} of block {block.index + 1}",
             )
 
-    def _finish(self, action: Action) -> None:
+    def finish(self) -> None:
+        """What must not disturb measured steps: peaks, evaluation, the watched step."""
         finished = self._ask("finish")
-        self._facts |= {name: getattr(finished, name) for name in type(finished).model_fields}
-        self._end(Status.OK, None)
+        if finished is not None:
+            self._facts |= {name: getattr(finished, name) for name in type(finished).model_fields}
+            self._end(Status.OK, None)
+
+    def leave(self) -> None:
+        """End the process, not the repeat."""
+        if self._worker is not None:
+            self._worker.__exit__(None, None, None)
+
+    def _ask(self, request: str, **arguments: Any) -> Any:
+        """The worker's answer, or None where the repeat has ended, or ends with this."""
+        if self.ended or self._worker is None:
+            return None
+        begin = time.monotonic()
+        try:
+            return self._worker.ask(request, timeout=self._left_s, **arguments)
+        except WorkerError as error:
+            self._end(error.status, error.text)
+        except Interrupted:
+            raise
+        except TrainperfError as error:
+            self._end(Status.FAILED, str(error))
+        finally:
+            # Only its own time counts: the others of its round take turns with it.
+            self._left_s = max(0.0, self._left_s - (time.monotonic() - begin))
+        return None
 
     def _end(self, status: Status, error: str | None) -> None:
         self.status = status
         self._error = error
-        self._worker.__exit__(None, None, None)
+        self.leave()
 
     def result(self) -> Repeat:
         assert self.status is not None

@@ -20,10 +20,16 @@ class Built(Record):
 
 
 class Warmed(Record):
-    """The answer to ``warmup``."""
+    """The answer to ``warmup``; MiB.
+
+    ``step_ms`` are the steps of this request, without a repeat's very first one.
+    """
 
     first_step_ms: float | None
     steps: int
+    step_ms: tuple[float, ...] = ()
+    held_mb: float | None = None  # by this process, where it trains
+    free_mb: float | None = None  # there, for others
 
 
 class Finished(Record):

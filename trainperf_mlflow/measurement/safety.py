@@ -10,7 +10,7 @@ from trainperf_mlflow.attribution import (
     PROCESS_MEMORY_FRACTION,
     Safety,
 )
-from trainperf_mlflow.measurement.memory import MIB
+from trainperf_mlflow.measurement.memory import MIB, allocator_peak, rss_peak_mb
 from trainperf_mlflow.workloads.device import use_device
 
 
@@ -46,6 +46,17 @@ def limit_process_memory(device: torch.device, fraction: float = PROCESS_MEMORY_
     if device.type != "cpu" and limit is not None:
         use_device(device)
         limit(fraction, device)
+
+
+def held_and_free_mb(device: torch.device) -> tuple[float | None, float | None]:
+    """What this process has held at most of the memory that it trains in, and what is free
+    there for others; MiB, None where it cannot be known."""
+    free_mb, _ = _free_and_total_mb(device)
+    if device.type == "cpu":
+        return rss_peak_mb(), free_mb
+    peak = allocator_peak(device)
+    known = hasattr(torch.get_device_module(device), "mem_get_info")
+    return (None, None) if peak is None or not known else (peak.reserved_mb, free_mb)
 
 
 def _free_and_total_mb(device: torch.device) -> tuple[float, float]:

@@ -2,9 +2,8 @@
 
 Baselines first and candidates after them is how identical code gets called
 faster: whatever drifts (heat, a neighbour) is then attributed to the change.
-So every round measures every variant once, and the order changes from round
-to round: a seeded random order, then its reverse, then a new one, so that over
-two rounds each variant stands on average in the same place.
+So blocks of all variants stand next to each other, in an order that chance
+decides, and chance is seeded.
 """
 
 from __future__ import annotations
@@ -13,20 +12,42 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-Isolation = Literal["process", "resident"]
+Isolation = Literal["auto", "process", "resident"]
 
 
-class Action(NamedTuple):
-    """One thing to do: start, warmup, block or finish a variant's repeat of a round."""
+class Round(NamedTuple):
+    """One round: the order in which its processes start, and that of each set of blocks.
 
-    kind: Literal["start", "warmup", "block", "finish"]
-    variant: str
-    round: int
-    block: int = 0
+    The blocks of one set are neighbours in time: the baseline's makes a pair with each
+    candidate's.
+    """
+
+    index: int
+    starts: tuple[str, ...]
+    blocks: tuple[tuple[str, ...], ...]
+
+
+def paired_rounds(variants: Sequence[str], blocks: int, seed: int) -> Iterator[Round]:
+    """Rounds without end; what one of them looks like depends on the seed and its index alone.
+
+    >>> first = next(paired_rounds(["a", "b"], 2, seed=1))
+    >>> first.starts, first.blocks
+    (('b', 'a'), (('a', 'b'), ('b', 'a')))
+    """
+    index = 0
+    while True:
+        chance = random.Random(f"{seed}/{index}")
+
+        def shuffled(chance: random.Random = chance) -> tuple[str, ...]:
+            return tuple(chance.sample(list(variants), len(variants)))
+
+        yield Round(index, shuffled(), tuple(shuffled() for _ in range(blocks)))
+        index += 1
 
 
 def round_orders(variants: Sequence[str], rounds: int, seed: int) -> Iterator[tuple[str, ...]]:
-    """The order of the variants in each round.
+    """An order for each round where every variant is looked at once: a random one, then its
+    reverse, then a new one, so that over two rounds each stands on average in the same place.
 
     >>> list(round_orders(["a", "b"], 3, seed=1))
     [('a', 'b'), ('b', 'a'), ('b', 'a')]
@@ -39,34 +60,3 @@ def round_orders(variants: Sequence[str], rounds: int, seed: int) -> Iterator[tu
         else:
             order = order[::-1]
         yield order
-
-
-def round_actions(
-    order: Sequence[str], round_index: int, blocks: int, isolation: Isolation
-) -> Iterator[Action]:
-    """What one round does, step by step.
-
-    ``process``: one variant at a time, its process ends before the next one
-    starts. ``resident``: all processes of the round stay alive and take turns
-    by blocks, the order reversed from block to block; only one ever runs.
-
-    >>> [f"{a.kind} {a.variant}" for a in round_actions(["a", "b"], 0, 1, "process")][:4]
-    ['start a', 'warmup a', 'block a', 'finish a']
-    """
-    if isolation == "process":
-        for variant in order:
-            yield Action("start", variant, round_index)
-            yield Action("warmup", variant, round_index)
-            for block in range(blocks):
-                yield Action("block", variant, round_index, block)
-            yield Action("finish", variant, round_index)
-        return
-    for variant in order:
-        yield Action("start", variant, round_index)
-    for variant in order:
-        yield Action("warmup", variant, round_index)
-    for block in range(blocks):
-        for variant in order if block % 2 == 0 else order[::-1]:
-            yield Action("block", variant, round_index, block)
-    for variant in order:
-        yield Action("finish", variant, round_index)

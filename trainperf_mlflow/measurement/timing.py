@@ -12,11 +12,11 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import os
 import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ from trainperf_mlflow.results import Block
 
 Step = Callable[[], "torch.Tensor | float | None"]
 NS_PER_MS = 1e6
-_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+_SCHEDSTAT = "/proc/thread-self/schedstat"
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def timed_block(step: Step, steps: int, device: torch.device, index: int) -> Blo
         synchronize(device)
         started_at = time.time()
         before = _Usage.now()
-        wall_ns, step_ms, losses = measure(step, steps, device)
+        wall_ns, step_ms, losses, waits_ms = measure(step, steps, device)
         after = _Usage.now()
     return Block(
         index=index,
@@ -67,24 +67,38 @@ def timed_block(step: Step, steps: int, device: torch.device, index: int) -> Blo
         else (after.run_delay_ns - before.run_delay_ns) / NS_PER_MS,
         involuntary_switches=after.involuntary_switches - before.involuntary_switches,
         page_faults=after.page_faults - before.page_faults,
+        step_run_delay_ms=tuple(waits_ms),
     )
 
 
-def _host_steps(step: Step, steps: int, device: torch.device) -> tuple[int, list[float], list[Any]]:
+def _host_steps(
+    step: Step, steps: int, device: torch.device
+) -> tuple[int, list[float], list[Any], list[float]]:
     clock = time.perf_counter_ns
     marks = [0] * (steps + 1)
     losses: list[Any] = [None] * steps
-    marks[0] = clock()
-    for i in range(steps):
-        losses[i] = step()
-        marks[i + 1] = clock()
+    with _waits() as wait:
+        # Read as text: taking it apart can wait until the steps are over.
+        waits = [b""] * (steps + 1)
+        waits[0] = wait()
+        marks[0] = clock()
+        for i in range(steps):
+            losses[i] = step()
+            waits[i + 1] = wait()
+            marks[i + 1] = clock()
     times = [(end - begin) / NS_PER_MS for begin, end in itertools.pairwise(marks)]
-    return marks[-1] - marks[0], times, losses
+    waited = [_run_delay(text) for text in waits]
+    waits_ms = [
+        (after - before) / NS_PER_MS
+        for before, after in itertools.pairwise(waited)
+        if before is not None and after is not None
+    ]
+    return marks[-1] - marks[0], times, losses, waits_ms
 
 
 def _device_steps(
     step: Step, steps: int, device: torch.device
-) -> tuple[int, list[float], list[Any]]:
+) -> tuple[int, list[float], list[Any], list[float]]:
     clock = time.perf_counter_ns
     events = [torch.Event(device=device, enable_timing=True) for _ in range(steps + 1)]
     losses: list[Any] = [None] * steps
@@ -96,7 +110,7 @@ def _device_steps(
     synchronize(device)
     wall_ns = clock() - begin
     times = [start.elapsed_time(end) for start, end in itertools.pairwise(events)]
-    return wall_ns, times, losses
+    return wall_ns, times, losses, []
 
 
 def first_step(step: Step, device: torch.device) -> tuple[float, float | None]:
@@ -152,9 +166,28 @@ class _Usage(NamedTuple):
         )
 
 
-def _run_delay_ns() -> int | None:
-    """Time this thread was runnable but waited for a core (second field of schedstat)."""
+@contextmanager
+def _waits() -> Iterator[Callable[[], bytes]]:
+    """A function that tells in a microsecond how long this thread has waited for a core."""
     try:
-        return int(_SCHEDSTAT.read_text().split()[1])
-    except (OSError, IndexError, ValueError):
+        file = os.open(_SCHEDSTAT, os.O_RDONLY)
+    except OSError:
+        yield lambda: b""
+        return
+    try:
+        yield lambda: os.pread(file, 64, 0)
+    finally:
+        os.close(file)
+
+
+def _run_delay_ns() -> int | None:
+    with _waits() as wait:
+        return _run_delay(wait())
+
+
+def _run_delay(text: bytes) -> int | None:
+    """Time that a thread was runnable but waited for a core, ns (second field of schedstat)."""
+    try:
+        return int(text.split()[1])
+    except (IndexError, ValueError):
         return None

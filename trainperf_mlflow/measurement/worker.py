@@ -15,7 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from pydantic import JsonValue
 
+from trainperf_mlflow.analysis.estimate import VariantEstimate
 from trainperf_mlflow.attribution import PhaseMeasurement, Safety, TraceMeasurement
 from trainperf_mlflow.errors import TrainperfError
 from trainperf_mlflow.measurement.audit import audit
@@ -29,7 +31,7 @@ from trainperf_mlflow.measurement.memory import (
 from trainperf_mlflow.measurement.protocol import Built, Finished, Warmed
 from trainperf_mlflow.measurement.timing import diverged, first_step, timed_block
 from trainperf_mlflow.messages import encodable
-from trainperf_mlflow.results import Block, Effect, Setting, Status, Workload
+from trainperf_mlflow.results import Block, Effect, Setting, Status, Variant, Workload
 from trainperf_mlflow.workloads.task import Task, build_task, run_step
 
 MAX_ERROR_CHARS = 4000
@@ -44,6 +46,7 @@ class Repeat:
 
     def __init__(self) -> None:
         self._task: Task | None = None
+        self._warm = False
 
     @property
     def task(self) -> Task:
@@ -92,20 +95,33 @@ class Repeat:
         return run_step(self.task)
 
     def warmup(self, steps: int) -> Warmed:
-        """Steps that are not measured; the first one's time is kept apart.
+        """Steps that are not measured; the very first one's time is kept apart.
 
         The peaks are reset at the end, so that they are those of measured steps.
         """
-        first_step_ms = None
-        if steps:
+        from trainperf_mlflow.measurement.safety import held_and_free_mb
+
+        first_step_ms: float | None = None
+        step_ms: tuple[float, ...] = ()
+        left = steps
+        if steps and not self._warm:
+            self._warm, left = True, steps - 1
             first_step_ms, loss = first_step(self._step, self.device)
             self._refuse_divergence((loss,))
-        if steps > 1:
-            block = timed_block(self._step, steps - 1, self.device, index=0)
+        if left:
+            block = timed_block(self._step, left, self.device, index=0)
             self._refuse_divergence(block.losses)
+            step_ms = block.step_ms
+        held_mb, free_mb = held_and_free_mb(self.device)
         reset_allocator_peak(self.device)
         reset_rss_peak()
-        return Warmed(first_step_ms=first_step_ms, steps=steps)
+        return Warmed(
+            first_step_ms=first_step_ms,
+            steps=steps,
+            step_ms=step_ms,
+            held_mb=held_mb,
+            free_mb=free_mb,
+        )
 
     def block(self, index: int, steps: int) -> Block:
         return timed_block(self._step, steps, self.device, index)
@@ -175,6 +191,16 @@ class Repeat:
         self.task.close()
         return measured
 
+    def predict(
+        self, task: str, variant: Variant, device: str, environment: Mapping[str, JsonValue]
+    ) -> VariantEstimate:
+        """The memory of a variant on a device that this process never opens."""
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        from trainperf_mlflow.measurement.estimate.predict import estimate_variant
+        from trainperf_mlflow.measurement.estimate.target import measured_target
+
+        return estimate_variant(task, variant, measured_target(device, environment))
+
     def _refuse_divergence(self, losses: tuple[float | None, ...]) -> None:
         if diverged(losses):
             raise DivergedError(f"the loss became {next(x for x in losses if diverged((x,)))}")
@@ -192,6 +218,7 @@ def serve(connection: Connection) -> None:
         for name in (
             *("describe", "preflight", "safety"),
             *("build", "warmup", "block", "finish", "phases", "profile"),
+            "predict",
         )
     }
     while True:
