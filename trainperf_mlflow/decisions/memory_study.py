@@ -218,7 +218,8 @@ def _gain(case: Case) -> str:
 
 
 def _summary_text(summary: MemorySummary) -> str:
-    parts = [f"{summary['feasible_count']} of {summary['candidate_count']} variants keep it"]
+    counts = f"{summary['feasible_count']} of {summary['candidate_count']} variants"
+    parts = [f"{counts} keep the budget"]
     if summary["best_candidate"] is not None:
         parts.append(f"best is {summary['best_candidate']}")
     if summary["best_candidate"] not in (None, BASELINE):
