@@ -103,6 +103,31 @@ def autocasts(config: dict[str, Any]) -> Task:
     return Autocasts(nn.Linear(4, 4), torch.randn(8, 4))
 
 
+def compiles(config: dict[str, Any]) -> Task:
+    return Supervised(torch.compile(nn.Linear(4, 4)), torch.randn(8, 4))
+
+
+def compiles_in_place(config: dict[str, Any]) -> Task:
+    model = nn.Linear(4, 4)
+    model.compile()
+    return Supervised(model, torch.randn(8, 4))
+
+
+def converted(config: dict[str, Any]) -> Task:
+    """Moved and converted as most tasks are, with somebody else holding a parameter."""
+    model = nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1))
+    held = model[0].weight
+    return Holding(
+        model.to("cpu").to(torch.float64), torch.randn(8, 256, dtype=torch.float64), held
+    )
+
+
+class Holding(Supervised):
+    def __init__(self, model: nn.Module, batch: Tensor, held: Tensor) -> None:
+        super().__init__(model, batch)
+        self.held = held
+
+
 def plain_step(config: dict[str, Any]) -> Any:
     return lambda: None
 

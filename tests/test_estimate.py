@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import trainperf_mlflow as tp
 from trainperf_mlflow.analysis.estimate import PhaseEstimate, explain_peak, fits
@@ -16,7 +18,8 @@ from trainperf_mlflow.cli import cli
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.measurement.audit import audit
 from trainperf_mlflow.measurement.estimate.attention import cuda_kernel
-from trainperf_mlflow.measurement.estimate.predict import causal_lm_phases
+from trainperf_mlflow.measurement.estimate.ledger import Ledger
+from trainperf_mlflow.measurement.estimate.predict import causal_lm_step
 from trainperf_mlflow.measurement.estimate.target import target_for, workspace_bytes
 from trainperf_mlflow.workloads.causal_lm import parse_config
 from trainperf_mlflow.workloads.task import build_task, run_step
@@ -53,7 +56,7 @@ def variant(task: str, device: str = "cuda", **settings: Any) -> Any:
 )
 def test_the_prediction_for_a_cpu_is_what_a_real_run_there_takes(settings: dict[str, Any]) -> None:
     config = {**SIZES, **settings}
-    phases = causal_lm_phases(parse_config("causal_lm", config), target_for("cpu"))
+    phases = causal_lm_step(parse_config("causal_lm", config), target_for("cpu")).phases
     predicted = max(phases[name].peak_mem_mb for name in ("forward", "backward", "optimizer"))
     task = build_task("causal_lm", config, 0, CPU, 0)
     run_step(task)
@@ -64,7 +67,7 @@ def test_the_prediction_for_a_cpu_is_what_a_real_run_there_takes(settings: dict[
 
 
 @pytest.mark.usefixtures("tasks")
-@pytest.mark.parametrize("task", ["convolutions", "lora"])
+@pytest.mark.parametrize("task", ["convolutions", "lora", "converted"])
 def test_a_task_of_ones_own_is_predicted_as_it_runs(task: str) -> None:
     predicted = variant(task, "cpu")
     live = build_task(f"estimated_tasks:{task}", {}, 0, CPU, 0)
@@ -78,7 +81,7 @@ def test_a_task_of_ones_own_is_predicted_as_it_runs(task: str) -> None:
 
 
 def test_categories_add_up_to_each_phases_peak() -> None:
-    phases = causal_lm_phases(parse_config("causal_lm", SIZES), target_for("cuda"))
+    phases = causal_lm_step(parse_config("causal_lm", SIZES), target_for("cuda")).phases
     assert list(phases) == ["forward", "backward", "optimizer", "evaluation"]
     for phase in phases.values():
         assert sum(phase.categories.values()) == pytest.approx(phase.peak_mem_mb)
@@ -93,9 +96,9 @@ def test_categories_add_up_to_each_phases_peak() -> None:
 
 def test_offload_takes_activations_off_the_device() -> None:
     plain, offloaded = (
-        causal_lm_phases(
+        causal_lm_step(
             parse_config("causal_lm", {**SIZES, "seq_len": 256, **more}), target_for("cuda")
-        )
+        ).phases
         for more in ({}, {"offload": True})
     )
     activations = [p["forward"].categories["activations"] for p in (plain, offloaded)]
@@ -103,10 +106,11 @@ def test_offload_takes_activations_off_the_device() -> None:
 
 
 def test_fp16_with_a_scaler_is_predicted() -> None:
-    phases = causal_lm_phases(
+    found = causal_lm_step(
         parse_config("causal_lm", {**SIZES, "precision": "fp16"}), target_for("cuda")
     )
-    assert phases["optimizer"].categories["optimizer_state"] > 0
+    assert "autocast by the lists of cuda" in found.not_modelled[-1]
+    assert found.phases["optimizer"].categories["optimizer_state"] > 0
 
 
 @pytest.mark.parametrize(
@@ -138,6 +142,12 @@ def test_workspaces_follow_the_setting_and_the_capability(monkeypatch: pytest.Mo
     assert target_for("cuda:1").workspace == 16 * 8 * 1024
     with pytest.raises(PlanError, match="CUBLAS_WORKSPACE_CONFIG 'large'"):
         workspace_bytes("large")
+
+
+@pytest.mark.parametrize("text", ["9", "nine", "9.0.1", "-9.0"])
+def test_a_capability_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(repr(text))):
+        tp.estimate({"probe": True}, capability=text)
 
 
 def phases(**peaks: float) -> dict[str, PhaseEstimate]:
@@ -172,6 +182,8 @@ def test_evaluation_counts_for_what_fits_but_not_for_the_training_peak() -> None
     [
         ("chooses", "without the tensors' values"),
         ("autocasts", "autocast"),
+        ("compiles", "torch.compile"),
+        ("compiles_in_place", "torch.compile"),
         ("plain_step", "return a trainperf_mlflow.Task"),
         ("broken", "no such thing"),
     ],
@@ -181,6 +193,23 @@ def test_what_cannot_be_modelled_is_unsupported_with_the_reason(task: str, reaso
     assert found.status == "unsupported"
     assert reason in found.reason
     assert (found.peak_mem_mb, found.flops_per_step, found.fits) == (None, None, None)
+
+
+def test_what_is_not_modelled_is_told_where_it_applies(tasks: None) -> None:
+    with_convolutions, without = variant("convolutions"), variant("lora")
+    assert any("cuDNN" in text for text in with_convolutions.not_modelled)
+    assert not any("cuDNN" in text for text in without.not_modelled)
+    assert not any("autocast" in text for text in without.not_modelled)
+    assert variant("convolutions", "cpu").not_modelled == ("buffers inside an operation",)
+
+
+def test_tensors_on_another_device_are_not_left_out_silently() -> None:
+    with FakeTensorMode():
+        ledger = Ledger()
+        ledger.track([torch.empty(2, device="meta"), torch.empty(2)])
+        assert ledger.unsupported is None
+        ledger.track([torch.empty(2, device="xla")])
+    assert "on xla by itself" in str(ledger.unsupported)
 
 
 def test_a_compiled_model_is_unsupported_and_the_others_go_on() -> None:
@@ -236,6 +265,16 @@ def test_machines_get_one_object_with_the_promised_keys() -> None:
         assert item["fits"] is True
         assert item["not_modelled"]
         assert item["phases"]["backward"]["categories"]["parameters"] > 0
+
+
+def test_the_capability_decides_the_workspaces_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    peaks = []
+    for words in ((), ("--capability", "9.0")):
+        found = json.loads(run("--format", "json", *words).stdout)["variants"][0]
+        assert any("cuBLAS workspaces other than" in text for text in found["not_modelled"])
+        peaks.append(found["peak_mem_mb"])
+    assert peaks[1] - peaks[0] == pytest.approx(2 * (32 - 8.125), abs=2)
 
 
 def test_people_get_a_table_a_sentence_and_the_limits() -> None:

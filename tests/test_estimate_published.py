@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from trainperf_mlflow.analysis.estimate import PhaseEstimate, explain_peak, training_peak
-from trainperf_mlflow.measurement.estimate.predict import causal_lm_phases
+from trainperf_mlflow.measurement.estimate.predict import causal_lm_step
 from trainperf_mlflow.measurement.estimate.target import target_for
 from trainperf_mlflow.workloads.config import CausalLMConfig
 
@@ -39,7 +39,7 @@ PUBLISHED = [
 @cache
 def _phases(seq_len: int, settings: tuple[tuple[str, Any], ...]) -> dict[str, PhaseEstimate]:
     config = CausalLMConfig(model="qwen25_small", batch_size=1, seq_len=seq_len, **dict(settings))
-    return causal_lm_phases(config, target_for("cuda"))
+    return causal_lm_step(config, target_for("cuda")).phases
 
 
 def phases_of(seq_len: int, **settings: Any) -> dict[str, PhaseEstimate]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,12 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from trainperf_mlflow.errors import MeasurementError, PlanError
 from trainperf_mlflow.workloads import models
-from trainperf_mlflow.workloads.models import build_model, meta_model, resolve_model
+from trainperf_mlflow.workloads.models import (
+    build_model,
+    meta_model,
+    resolve_architecture,
+    resolve_model,
+)
 
 QWEN = "Qwen/Qwen2.5-0.5B-Instruct"
 
@@ -235,6 +241,45 @@ def test_weights_of_another_shape_are_refused(folder: Path) -> None:
 def test_a_model_that_is_not_known_is_a_plan_error(name: str, source: Any, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         resolve_model(name, source)
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("kept", ["huggingface", "modelscope"])
+def test_an_architecture_is_known_from_a_hubs_cache_without_weights_or_network(
+    kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "model_cache" / "some" / "model-1___5"
+    if kept == "huggingface":
+        cache = tmp_path / "hub"
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+        repository = cache / "models--some--model-1.5"
+        folder = repository / "snapshots" / "abc"
+        (repository / "refs").mkdir(parents=True)
+        (repository / "refs" / "main").write_text("abc")
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(resolve_model("tiny", "config").config.to_json_string())
+    for source in ("auto", "huggingface", "modelscope"):
+        found = resolve_architecture("some/model-1.5", source)
+        assert (found.source, found.weights, found.path) == ("config", "random", None)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_an_architecture_is_fetched_only_where_a_hub_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*args: Any, **kwargs: Any) -> str:
+        raise ConnectionError("Name or service not known")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "hf_hub_download", unreachable)
+    monkeypatch.setitem(sys.modules, "modelscope", None)
+    with pytest.raises(PlanError, match=r"hf download some/model config\.json"):
+        resolve_architecture("some/model", "auto")
+    with pytest.raises(MeasurementError, match="cannot be had from huggingface"):
+        resolve_architecture("some/model", "huggingface")
+    with pytest.raises(MeasurementError, match="cannot be had from modelscope"):
+        resolve_architecture("some/model", "modelscope")
 
 
 @pytest.mark.usefixtures("no_network")

@@ -64,6 +64,33 @@ class Estimate(Record):
     variants: tuple[VariantEstimate, ...]
 
 
+class Prediction(Record):
+    """What was predicted of a variant, beside what was measured of it."""
+
+    variant: str
+    peak_mem_mb: float | None = None
+    peak_phase: str | None = None
+    error_pct: float | None = None  # (predicted - measured) / measured
+    reason: str | None = None  # why nothing was predicted
+
+
+def compared(estimate: VariantEstimate, measured_mb: float) -> Prediction:
+    """A prediction beside the peak that was measured, in MiB.
+
+    >>> found = VariantEstimate(variant="bf16", role="candidate", status="ok", peak_mem_mb=99.0)
+    >>> compared(found, 100.0).error_pct
+    -1.0
+    """
+    if estimate.peak_mem_mb is None:
+        return Prediction(variant=estimate.variant, reason=f"unsupported: {estimate.reason}")
+    return Prediction(
+        variant=estimate.variant,
+        peak_mem_mb=estimate.peak_mem_mb,
+        peak_phase=estimate.peak_phase,
+        error_pct=100.0 * (estimate.peak_mem_mb - measured_mb) / measured_mb,
+    )
+
+
 def training_peak(phases: dict[str, PhaseEstimate]) -> tuple[str, float]:
     """The phase of the training step that holds its peak, and the peak in MiB.
 

@@ -20,6 +20,7 @@ def estimate(
     plan: Plan | Mapping[str, Any] | str | Path,
     *,
     device_memory_mb: float | None = None,
+    capability: str | None = None,
     device_name: str | None = None,
 ) -> Estimate:
     """Predict peak memory per phase and FLOPs per step, without allocating a weight.
@@ -30,6 +31,7 @@ def estimate(
         device_memory_mb: MiB that a variant must fit into, if that is asked.
         device_name: an accelerator as torch calls it, such as "NVIDIA A100-SXM4-80GB", whose
             roofline then bounds the step's time.
+        capability: of the CUDA device, such as "9.0"; it decides the size of workspaces.
 
     Raises:
         PlanError: the plan is invalid, or names a device, a model or a task that is not known.
@@ -44,9 +46,9 @@ def estimate(
     peaks = None if device_name is None else known_peaks(device_name)
     with _no_collector():
         from trainperf_mlflow.measurement.estimate.predict import estimate_variant
-        from trainperf_mlflow.measurement.estimate.target import target_for
+        from trainperf_mlflow.measurement.estimate.target import parse_capability, target_for
 
-        target = target_for(plan.device)
+        target = target_for(plan.device, parse_capability(capability) if capability else None)
         return Estimate(
             workload=plan.workload_name,
             device=target.kind,

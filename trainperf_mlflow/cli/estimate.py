@@ -13,6 +13,9 @@ from trainperf_mlflow.cli.options import Command, format_option, plan_options
 @plan_options
 @click.option("--device-memory", metavar="MIB", help="Say which variants fit into it.")
 @click.option(
+    "--capability", metavar="MAJOR.MINOR", help="Of the CUDA device, e.g. 9.0 for an H100."
+)
+@click.option(
     "--device-name", metavar="NAME", help="Bound the step's time by this accelerator's roofline."
 )
 @format_option
@@ -20,6 +23,7 @@ def estimate(
     output: str,
     plan: str | None,
     device_memory: str | None,
+    capability: str | None,
     device_name: str | None,
     **flags: Any,
 ) -> None:
@@ -39,5 +43,7 @@ def estimate(
 
     made = plan_from_flags(plan, flags, baseline_alone=True)
     memory = memory_mb("device-memory", device_memory)
-    found = api.estimate(made, device_memory_mb=memory, device_name=device_name)
+    found = api.estimate(
+        made, device_memory_mb=memory, capability=capability, device_name=device_name
+    )
     click.echo(found.to_json(indent=None) if output == "json" else estimate_text(found))

@@ -32,6 +32,15 @@ class Group(click.Group):
     command_class = Command
 
 
+class Count(click.IntRange):
+    """A whole number; an empty text is unset, as all parameters of the MLproject are."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "" and param is not None and ctx is not None:
+            value = param.get_default(ctx)
+        return super().convert(value, param, ctx)
+
+
 def tell(text: str, *, err: bool = False) -> None:
     """Print a result. A reader that has gone has read enough: what was done stays done."""
     stream = sys.stderr if err else sys.stdout

@@ -6,13 +6,17 @@ import sys
 
 import click
 
-from trainperf_mlflow.cli.options import Command, store_options
+from trainperf_mlflow.cli.options import Command, Count, store_options
 
 
 @click.command(cls=Command)
 @click.argument("study")
 @click.option(
-    "--repeats", type=int, default=3, metavar="N", help="Fresh processes per variant.  [default: 3]"
+    "--repeats",
+    type=Count(),
+    default=3,
+    metavar="N",
+    help="Fresh processes per variant.  [default: 3]",
 )
 @store_options
 def phase(

@@ -6,14 +6,16 @@ import sys
 
 import click
 
-from trainperf_mlflow.cli.options import Command, store_options
+from trainperf_mlflow.cli.options import Command, Count, store_options
 
 
 @click.command(cls=Command)
 @click.argument("study")
-@click.option("--top", type=int, default=15, metavar="N", help="Operators to list.  [default: 15]")
 @click.option(
-    "--steps", type=int, default=3, metavar="N", help="Steps in each trace.  [default: 3]"
+    "--top", type=Count(), default=15, metavar="N", help="Operators to list.  [default: 15]"
+)
+@click.option(
+    "--steps", type=Count(), default=3, metavar="N", help="Steps in each trace.  [default: 3]"
 )
 @store_options
 def profile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trainperf_mlflow.cli.options import Command
+from trainperf_mlflow.cli.options import Command, Count
 
 
 @click.command(cls=Command)
@@ -12,7 +12,7 @@ from trainperf_mlflow.cli.options import Command
 @click.argument("other", metavar="[FILE2]", required=False)
 @click.option(
     "--top",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     default=10,
     metavar="N",
     help="How many kernels and operators to list.  [default: 10]",
@@ -40,7 +40,7 @@ def trace(file: str, other: str | None, top: int, output: str) -> None:
     from trainperf_mlflow import api
     from trainperf_mlflow.reporting.traces import comparison_of_traces_text, trace_text
 
-    if other is None:
+    if not other:
         found = api.trace(file)
         text = json.dumps(found.summary(top)) if output == "json" else trace_text(found, top)
     else:

@@ -86,6 +86,7 @@ def _cuda(device: torch.device) -> dict[str, JsonValue]:
     return {
         "torch_cuda": torch.version.cuda,
         "torch_hip": torch.version.hip,
+        "cublas_workspace_bytes": _cublas_workspace(),
         "capability": list(torch.cuda.get_device_capability(device)),
         "device_memory_mb": properties.total_memory / MIB,
         "cudnn": torch.backends.cudnn.version(),
@@ -93,6 +94,12 @@ def _cuda(device: torch.device) -> dict[str, JsonValue]:
         "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": torch.backends.cudnn.allow_tf32,
     }
+
+
+def _cublas_workspace() -> int | None:
+    # Newer releases of torch tell it.
+    tell = getattr(torch.backends.cuda, "cublas_workspace_size", None)
+    return None if tell is None else int(tell())
 
 
 def cpu_name() -> str:

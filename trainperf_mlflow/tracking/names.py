@@ -36,6 +36,7 @@ OK_REPEATS = "trainperf.ok_repeats"
 QUALITY_CHECKED = "trainperf.quality_checked"
 EFFECT_VERIFIED = "trainperf.effect_verified"
 EFFECT_DETAIL = "trainperf.effect_detail"
+PREDICTION = "trainperf.prediction"  # the phase of the predicted peak, or why there is none
 NOT_FINITE = "trainperf.not_finite"
 
 SCHEMA_VERSION = "trainperf/v1"
@@ -51,6 +52,10 @@ REPORT_FILE = "report.html"
 # Params.
 PEAK_MEM_SOURCE = "peak_mem_source"
 WORKLOAD_NAME = "workload.name"
+
+# Metrics of a variant that was measured on an accelerator.
+PREDICTED_PEAK = "predicted_peak_mem_mb"
+PREDICTION_ERROR = "prediction_error_pct"
 
 # MLflow's own.
 PARENT_RUN_ID = "mlflow.parentRunId"

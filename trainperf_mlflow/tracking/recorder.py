@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
+from trainperf_mlflow.analysis.estimate import Prediction
 from trainperf_mlflow.analysis.metrics import (
     effect_verdict,
     is_compiled,
@@ -168,6 +169,14 @@ class Recorder:
         self._repeats[key] = repeat
         self._keep(lambda: self.folder.add(repeat))
         self._jobs[f"repeat {key}"] = partial(self._send_repeat, key)
+        self._deliver()
+
+    def record_prediction(self, prediction: Prediction) -> None:
+        """Send what was predicted of a variant, beside what was measured of it."""
+        run_id = self.variant_runs[prediction.variant]
+        self._jobs[f"prediction ({prediction.variant})"] = lambda: writing.send_prediction(
+            self.store, run_id, prediction
+        )
         self._deliver()
 
     def finish_variant(self, name: str) -> None:

@@ -22,6 +22,7 @@ from mlflow.data.meta_dataset import MetaDataset
 from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.tracking.context.registry import resolve_tags
 
+from trainperf_mlflow.analysis.estimate import Prediction
 from trainperf_mlflow.analysis.metrics import (
     effect_verdict,
     is_compiled,
@@ -313,6 +314,22 @@ def send_variant(store: Store, run_id: str, values: VariantValues, status: RunSt
         synchronous=True,
     )
     store.client.set_terminated(run_id, status)
+
+
+def send_prediction(store: Store, run_id: str, prediction: Prediction) -> None:
+    """What was predicted of a variant's memory, and by how much that is wrong; or why not."""
+    now = _ms(time.time())
+    values = {
+        names.PREDICTED_PEAK: prediction.peak_mem_mb,
+        names.PREDICTION_ERROR: prediction.error_pct,
+    }
+    tags = {names.PREDICTION: prediction.reason or prediction.peak_phase}
+    store.client.log_batch(
+        run_id,
+        metrics=[Metric(key, value, now, 0) for key, value in values.items() if value is not None],
+        tags=_run_tags(names.tags(tags)),
+        synchronous=True,
+    )
 
 
 def send_comparison(

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import torch
 import transformers
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from huggingface_hub.utils import disable_progress_bars
 from safetensors import SafetensorError, safe_open
@@ -89,7 +89,7 @@ def resolve_model(name: str, source: Source) -> ResolvedModel:
     folder = Path(name).expanduser()
     is_folder = name not in PROFILES and folder.is_dir()
     if name == TINY or (source == "config" and not is_folder):
-        return ResolvedModel(name, "config", _shipped_config(name), None, "random")
+        return ResolvedModel(name, "config", _known_config(name), None, "random")
     if source == "config":
         return ResolvedModel(name, "config", _read_config(folder), None, "random")
     if source == "local" or (source == "auto" and is_folder):
@@ -211,16 +211,74 @@ def _nearest(name: str) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def _shipped_config(name: str) -> PretrainedConfig:
+def resolve_architecture(name: str, source: Source) -> ResolvedModel:
+    """As ``resolve_model``, but never its weights, so that they need not be anywhere.
+
+    A network is used only where a hub is named as the source, and for the configuration alone.
+
+    Raises:
+        PlanError: no configuration of it is at hand.
+        MeasurementError: the hub that was named cannot be reached from here.
+    """
+    ships = name in PROFILES or name in PROFILES.values()
+    if source in ("huggingface", "modelscope") and not (ships or Path(name).expanduser().is_dir()):
+        hub_id = _hub_id(name)
+        if _cached_config(hub_id) is None:
+            _fetch_config(hub_id, source)
+    return resolve_model(name, "config")
+
+
+def _known_config(name: str) -> PretrainedConfig:
+    """The configuration that ships with us, or that a hub's cache holds."""
     hub_ids = {hub_id: profile for profile, hub_id in PROFILES.items() if hub_id}
-    profile = name if name in PROFILES else hub_ids.get(_hub_id(name))
-    if profile is None:
+    hub_id = name if name in PROFILES else _hub_id(name)
+    profile = name if name in PROFILES else hub_ids.get(hub_id)
+    if profile is not None:
+        shipped = resources.files(__package__) / "configs" / f"{profile}.json"
+        with resources.as_file(shipped) as file:
+            return _parse_config(file, file.name)
+    cached = _cached_config(hub_id)
+    if cached is None:
         raise PlanError(
-            f"the configuration of {name!r} does not ship with the toolkit, only those of "
-            f"{', '.join([*PROFILES, *hub_ids])}; give a folder with its config.json instead"
+            f"the configuration of {name!r} does not ship with the toolkit, as those of "
+            f"{', '.join([*PROFILES, *hub_ids])} do, and no hub's cache holds it; fetch it with "
+            f"'hf download {hub_id} config.json', or give a folder with its config.json"
         )
-    with resources.as_file(resources.files(__package__) / "configs" / f"{profile}.json") as file:
-        return _parse_config(file, file.name)
+    return _parse_config(cached, str(cached / "config.json"))
+
+
+def _cached_config(hub_id: str) -> Path | None:
+    """The folder of a hub's cache that holds the model's config.json; no network is used."""
+    file = try_to_load_from_cache(hub_id, "config.json")
+    if isinstance(file, str):
+        return Path(file).parent
+    # ModelScope writes dots in names in another way.
+    folders = [Path(MODELSCOPE_CACHE) / name for name in (hub_id, hub_id.replace(".", "___"))]
+    return next((folder for folder in folders if (folder / "config.json").is_file()), None)
+
+
+def _fetch_config(hub_id: str, source: Literal["huggingface", "modelscope"]) -> None:
+    def fetch() -> None:
+        if source == "huggingface":
+            hf_hub_download(hub_id, "config.json")
+        else:
+            from modelscope import snapshot_download as download
+
+            download(hub_id, cache_dir=MODELSCOPE_CACHE, allow_file_pattern=["config.json"])
+
+    try:
+        _within(fetch)
+    except GatedRepoError:
+        raise PlanError(
+            f"model {hub_id!r} is gated; accept its terms and log in (hf auth login) first"
+        ) from None
+    except RepositoryNotFoundError:
+        raise PlanError(f"there is no public model {hub_id!r} on Hugging Face") from None
+    except Exception as error:
+        raise MeasurementError(
+            f"the configuration of {hub_id!r} cannot be had from {source} ({_one_line(error)}); "
+            "check the network, or give the path of a folder with its config.json"
+        ) from None
 
 
 def _from_hubs(name: str, source: Source, hub_id: str) -> ResolvedModel:

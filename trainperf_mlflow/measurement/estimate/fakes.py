@@ -17,15 +17,20 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from transformers import masking_utils
 
+from trainperf_mlflow.errors import UnsupportedError
 from trainperf_mlflow.measurement.estimate.attention import cuda_attention
 from trainperf_mlflow.measurement.estimate.ledger import Ledger
 from trainperf_mlflow.measurement.estimate.target import Target
 from trainperf_mlflow.workloads import data
 from trainperf_mlflow.workloads.causal_lm import CausalLM, check_sizes
 from trainperf_mlflow.workloads.config import CausalLMConfig
-from trainperf_mlflow.workloads.models import meta_model, resolve_model
+from trainperf_mlflow.workloads.models import meta_model, resolve_architecture
 
 CPU = torch.device("cpu")
+COMPILES = (
+    "the step is compiled, and the compiler plans its memory itself; estimate it without "
+    "torch.compile (compile=off), or measure it on the device"
+)
 
 
 @contextmanager
@@ -35,6 +40,8 @@ def as_on(target: Target, ledger: Ledger) -> Iterator[None]:
         stack.enter_context(_no_mask_for_whole_sequences())
         stack.enter_context(_no_overflow())
         stack.enter_context(_autocast_noticed(ledger))
+        stack.enter_context(_conversions_in_place())
+        stack.enter_context(_no_compiler(ledger))
         if target.accelerator:
             stack.enter_context(_foreach_optimizers())
             stack.enter_context(_offload_to(ledger))
@@ -65,6 +72,24 @@ def _autocast_noticed(ledger: Ledger) -> AbstractContextManager[Any]:
         return enter(self)
 
     return patch.object(torch.autocast, "__enter__", noticed)
+
+
+def _conversions_in_place() -> AbstractContextManager[Any]:
+    # Module.to and the like swap fake parameters, which whoever else holds them forbids (peft's
+    # layers do); true ones get other data.
+    def set_data(tensor: Tensor, other: Tensor) -> None:
+        tensor.data = other
+
+    return patch.object(torch.utils, "swap_tensors", set_data)
+
+
+def _no_compiler(ledger: Ledger) -> AbstractContextManager[Any]:
+    # Compiled code runs eagerly while it is watched: the number would be another step's.
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        ledger.unsupported = COMPILES
+        raise UnsupportedError(COMPILES)
+
+    return patch.object(torch, "compile", refuse)
 
 
 @contextmanager
@@ -101,7 +126,7 @@ def fake_causal_lm(config: CausalLMConfig) -> CausalLM:
     Raises:
         PlanError: the model is unknown here, or the sequences are too long for it.
     """
-    resolved = resolve_model(config.model, "config")
+    resolved = resolve_architecture(config.model, config.model_source)
     check_sizes(config, resolved)
     with torch._C._DisableTorchDispatch():
         model = meta_model(resolved.config, config.attention)

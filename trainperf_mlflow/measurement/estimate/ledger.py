@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ _device_of = torch.ops.prim.device.default
 _MATMULS = frozenset(
     {_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.addmv, _aten.mv, _aten.dot}
 )
+_CONVOLUTIONS = frozenset({_aten.convolution, _aten.convolution_backward})
 _SCALAR_BYTES = 8
 # What reading a number answers where it decides nothing but a value: a step's count, a loss.
 _READS = {OPTIMIZER: 1.0, EVALUATION: 0.0}
@@ -39,6 +41,8 @@ class Ledger(StorageLog):
         super().__init__()
         self.on_host = False
         self.autocast_seen = False
+        self.convolution_seen = False
+        self.unsupported: str | None = None  # why the log is not that of the step
         self._workspace = workspace
         self._host_scalars = host_scalars
         self._handles_with_workspace: set[bool] = set()
@@ -57,11 +61,24 @@ class Ledger(StorageLog):
             return _READS[self.segment.name]
         if packet in _MATMULS:
             self._take_workspace()
+        elif packet in _CONVOLUTIONS:
+            self.convolution_seen = True
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self.segment.flops += counted_flops(func, args, kwargs, result)
         if not self.on_host:
             self.segment.moved_bytes += moved_bytes(func, args, kwargs, result, self.device_type)
         return result
+
+    def track(self, tensors: Iterable[torch.Tensor]) -> None:
+        for tensor in tensors:
+            kind = tensor.device.type
+            if kind == self.device_type:
+                self._see(tensor.untyped_storage())
+            elif kind != "meta":
+                self.unsupported = (
+                    f"the task makes tensors on {kind} by itself, where they cannot be followed; "
+                    "set CUDA_VISIBLE_DEVICES= so that it takes the CPU, or measure it"
+                )
 
     def _take_workspace(self) -> None:
         # Autograd's thread has a handle of its own.

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from torch import nn
+from torch._dynamo.eval_frame import OptimizedModule
 
 from trainperf_mlflow.analysis.estimate import (
     PhaseEstimate,
@@ -11,7 +15,7 @@ from trainperf_mlflow.analysis.estimate import (
     fits,
     training_peak,
 )
-from trainperf_mlflow.errors import TrainperfError
+from trainperf_mlflow.errors import TrainperfError, UnsupportedError
 from trainperf_mlflow.measurement.account import (
     BACKWARD,
     DATA,
@@ -23,7 +27,7 @@ from trainperf_mlflow.measurement.account import (
     moments,
     peaks_by_phase,
 )
-from trainperf_mlflow.measurement.estimate.fakes import CPU, as_on, fake_causal_lm
+from trainperf_mlflow.measurement.estimate.fakes import COMPILES, CPU, as_on, fake_causal_lm
 from trainperf_mlflow.measurement.estimate.ledger import Ledger
 from trainperf_mlflow.measurement.estimate.target import Target
 from trainperf_mlflow.measurement.memory import MIB
@@ -38,10 +42,6 @@ PHASES = (FORWARD, BACKWARD, OPTIMIZER, EVALUATION)
 MICROSTEPS = 2
 
 
-class _UnsupportedError(Exception):
-    """What cannot be modelled, with the reason."""
-
-
 def estimate_variant(
     task: str, variant: Variant, target: Target, device_memory_mb: float | None = None
 ) -> VariantEstimate:
@@ -51,15 +51,16 @@ def estimate_variant(
         PlanError: the task, its model or a setting cannot be had on any device.
     """
     try:
-        phases = (
-            _custom_phases(task, variant.config, target)
+        found = (
+            _custom_step(task, variant.config, target)
             if is_custom(task)
-            else causal_lm_phases(parse_config(task, variant.config), target)
+            else causal_lm_step(parse_config(task, variant.config), target)
         )
-    except _UnsupportedError as error:
+    except UnsupportedError as error:
         return VariantEstimate(
             variant=variant.name, role=variant.role, status="unsupported", reason=str(error)
         )
+    phases = found.phases
     name, peak = training_peak(phases)
     return VariantEstimate(
         variant=variant.name,
@@ -71,49 +72,69 @@ def estimate_variant(
         flops_per_step=sum(phases[name].flops for name in phases if name != EVALUATION),
         fits=None if device_memory_mb is None else fits(phases, device_memory_mb),
         why=explain_peak(phases),
-        not_modelled=target.not_modelled,
+        not_modelled=found.not_modelled,
     )
 
 
-def causal_lm_phases(config: CausalLMConfig, target: Target) -> dict[str, PhaseEstimate]:
-    """The phases of the built-in task's step.
+class Step(NamedTuple):
+    """A predicted step, and what of it no rule stands for."""
+
+    phases: dict[str, PhaseEstimate]
+    not_modelled: tuple[str, ...]
+
+
+def causal_lm_step(config: CausalLMConfig, target: Target) -> Step:
+    """The built-in task's step.
 
     Raises:
         PlanError: the model is unknown here, or the sequences are too long for it.
+        UnsupportedError: it cannot be modelled.
     """
     check_compile_mode(config.compile)
     if config.compile != "off":
-        raise _UnsupportedError(
-            "the compiler plans a compiled model's memory itself; estimate it with compile=off, "
-            "or measure it on the device"
-        )
+        raise UnsupportedError(COMPILES)
     if config.offload and not target.accelerator:
-        raise _UnsupportedError("offload moves saved tensors to the host, which the CPU is itself")
+        raise UnsupportedError("offload moves saved tensors to the host, which the CPU is itself")
     ledger = _ledger(target, fused=config.fused)
     try:
         with as_on(target, ledger):
-            return _phases(lambda: fake_causal_lm(config), ledger, target, same_passes=True)
+            phases = _phases(lambda: fake_causal_lm(config), ledger, target, same_passes=True)
     except RuntimeError as error:  # also those of fake tensors whose values would be needed
-        raise _UnsupportedError(_reason(error)) from error
+        raise UnsupportedError(_reason(error)) from error
+    return Step(phases, _not_modelled(target, ledger))
 
 
-def _custom_phases(
-    task: str, config: Mapping[str, Setting], target: Target
-) -> dict[str, PhaseEstimate]:
+def _custom_step(task: str, config: Mapping[str, Setting], target: Target) -> Step:
     ledger = _ledger(target)
     try:
         with as_on(target, ledger):
             phases = _phases(lambda: build_task(task, config, 0, CPU, 0), ledger, target)
-    except (TrainperfError, _UnsupportedError):
-        raise
     except Exception as error:  # whatever a task does that cannot be done without values
-        raise _UnsupportedError(_reason(error)) from error
+        if ledger.unsupported is not None:
+            raise UnsupportedError(ledger.unsupported) from error
+        if isinstance(error, TrainperfError):
+            raise
+        raise UnsupportedError(_reason(error)) from error
+    if ledger.unsupported is not None:
+        raise UnsupportedError(ledger.unsupported)
     if ledger.autocast_seen and target.accelerator:
-        raise _UnsupportedError(
+        raise UnsupportedError(
             "the task uses autocast, which chooses dtypes by other lists on the CPU than on "
             f"{target.kind}; estimate it without, or measure it on the device"
         )
-    return phases
+    return Step(phases, _not_modelled(target, ledger))
+
+
+def _not_modelled(target: Target, ledger: Ledger) -> tuple[str, ...]:
+    """What holds for every step on the target, and what this one does besides."""
+    found = list(target.not_modelled)
+    if target.accelerator and ledger.convolution_seen:
+        found.append(
+            "workspaces of convolutions (cuDNN), whose size depends on the algorithm that it takes"
+        )
+    if target.accelerator and ledger.autocast_seen:
+        found.append(f"autocast by the lists of {target.kind}: those of the CPU are taken")
+    return tuple(found)
 
 
 def _ledger(target: Target, *, fused: bool = False) -> Ledger:
@@ -141,9 +162,11 @@ def _phases(
     """
     task = build()
     if isinstance(task, CallableTask):
-        raise _UnsupportedError(
+        raise UnsupportedError(
             "a plain callable has no phases; return a trainperf_mlflow.Task from the factory"
         )
+    if any(_is_compiled(module) for root in task.modules() for module in root.modules()):
+        raise UnsupportedError(COMPILES)
     _register(task, ledger)
     with ledger:
         first = _trace_passes(task, ledger)
@@ -170,6 +193,10 @@ def _phases(
         for name in PHASES
         if name in peaks
     }
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return isinstance(module, OptimizedModule) or module._compiled_call_impl is not None
 
 
 def _register(task: Task, ledger: Ledger) -> None:

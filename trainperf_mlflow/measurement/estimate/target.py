@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from pydantic import JsonValue
 
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.measurement.allocator import (
     KIB,
+    MIB,
     Allocator,
     CachingAllocator,
     ExactAllocator,
@@ -18,6 +22,7 @@ from trainperf_mlflow.measurement.allocator import (
 DEFAULT_WORKSPACE = ":4096:2:16:8"
 HOPPER_WORKSPACE = ":4096:8"
 HOPPER = (9, 0)
+Capability = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,15 @@ class Target:
         return CachingAllocator() if self.accelerator else ExactAllocator()
 
 
-def target_for(device: str, capability: tuple[int, int] | None = None) -> Target:
+def target_for(
+    device: str, capability: Capability | None = None, *, workspace: int | None = None
+) -> Target:
     """The target of a plan's device; ``auto`` is CUDA, since a CPU can be measured right here.
+
+    Args:
+        capability: of a CUDA device, such as (9, 0); most devices are alike without it.
+        workspace: bytes of a cuBLAS workspace, where the device itself has told them; else
+            they follow from CUBLAS_WORKSPACE_CONFIG, else from the capability.
 
     Raises:
         PlanError: no rules are known for the device.
@@ -51,30 +63,72 @@ def target_for(device: str, capability: tuple[int, int] | None = None) -> Target
     if kind == "cpu":
         return Target(kind="cpu", workspace=0, not_modelled=("buffers inside an operation",))
     if kind in ("auto", "cuda"):
-        return Target(
-            kind="cuda",
-            workspace=_workspace(capability),
-            not_modelled=(
-                "reserved memory, the CUDA context and what other processes hold",
-                "workspaces of convolutions (cuDNN) and buffers inside other kernels",
-                "compiled models, whose memory the compiler plans",
-                f"allocator settings other than the default, and {_workspaces_elsewhere()}",
-            ),
-        )
+        missing = [
+            "reserved memory, the CUDA context and what other processes hold",
+            "buffers inside kernels other than those of cuBLAS",
+            "allocator settings other than the default",
+        ]
+        if workspace is None:
+            workspace = _workspace(capability)
+            missing.append(_other_workspaces(workspace, capability))
+        return Target(kind="cuda", workspace=workspace, not_modelled=tuple(missing))
     raise PlanError(
         f"device {device!r}: memory can be estimated for cuda and cpu only; "
         "give one of these, or measure on the device"
     )
 
 
-def _workspaces_elsewhere() -> str:
-    return (
-        "the larger cuBLAS workspaces of capability 9.0 "
-        f"(CUBLAS_WORKSPACE_CONFIG={HOPPER_WORKSPACE} counts them)"
+def measured_target(device: str, environment: Mapping[str, JsonValue]) -> Target:
+    """The target that a measured repeat's environment describes.
+
+    Raises:
+        PlanError: no rules are known for the device.
+    """
+    if environment.get("torch_hip"):
+        raise PlanError(
+            "memory can be estimated for CUDA's kernels and libraries only, not for those of ROCm; "
+            "it was measured"
+        )
+    capability, workspace = environment.get("capability"), environment.get("cublas_workspace_bytes")
+    return target_for(
+        device,
+        (int(str(capability[0])), int(str(capability[1])))
+        if isinstance(capability, list)
+        else None,
+        workspace=workspace if isinstance(workspace, int) else None,
     )
 
 
-def _workspace(capability: tuple[int, int] | None) -> int:
+def parse_capability(text: str) -> Capability:
+    """The capability of a CUDA device, as in 9.0.
+
+    Raises:
+        PlanError: it is no such number.
+
+    >>> parse_capability("9.0")
+    (9, 0)
+    """
+    found = re.fullmatch(r"(\d{1,2})\.(\d)", text)
+    if found is None:
+        raise PlanError(
+            f"capability {text!r} is none of a CUDA device; give major.minor, e.g. 9.0 for an H100"
+        )
+    return int(found[1]), int(found[2])
+
+
+def _other_workspaces(workspace: int, capability: Capability | None) -> str:
+    if capability is None:
+        return (
+            f"cuBLAS workspaces other than {workspace / MIB:.4g} MiB for each of two threads "
+            "(capability 9.0 has larger ones; give --capability)"
+        )
+    return (
+        f"cuBLAS workspaces other than {workspace / MIB:.4g} MiB for each of two threads, "
+        "as torch 2.11 has them for this capability"
+    )
+
+
+def _workspace(capability: Capability | None) -> int:
     default = HOPPER_WORKSPACE if capability == HOPPER else DEFAULT_WORKSPACE
     return workspace_bytes(os.environ.get("CUBLAS_WORKSPACE_CONFIG") or default)
 
