@@ -12,6 +12,7 @@ from trainperf_mlflow.analysis.explanation import (
 )
 from trainperf_mlflow.analysis.roofline import best_peaks, roofline_metrics, roofline_summary
 from trainperf_mlflow.api.explaining import Opened, opened, refuse_nothing_measured, with_assessment
+from trainperf_mlflow.api.picturing import attach, phase_pictures, teller
 from trainperf_mlflow.attribution import Attempt, Safety
 from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError
 from trainperf_mlflow.measurement.conductor import AnyWorker
@@ -113,6 +114,9 @@ def _record(found: Opened, attempts: list[Attempt], safety: Safety, repeats: int
     )
     if summaries:
         send(found.store, found.study.study_id, found.kept, {PHASE_MEMORY_FILE: report})
+        say = teller(found.progress)
+        pictures = phase_pictures(found.study, attempts, summaries, say)
+        attach(found.store, found.study.study_id, pictures, say)
     found.kept.remove()
     return report
 

@@ -16,6 +16,7 @@ from trainperf_mlflow.api.explaining import (
     trace_path,
     with_assessment,
 )
+from trainperf_mlflow.api.picturing import attach, teller, trace_pictures
 from trainperf_mlflow.attribution import Attempt
 from trainperf_mlflow.errors import Interrupted, PlanError
 from trainperf_mlflow.measurement.conductor import AnyWorker
@@ -100,6 +101,13 @@ def _record(found: Opened, attempts: list[Attempt], steps: int) -> dict[str, Any
     )
     if attempts:
         send(found.store, found.study.study_id, found.kept, {TRACE_EVIDENCE_FILE: report})
+        say = teller(found.progress)
+        traces = {
+            attempt.variant: trace_path(found.kept.path, attempt.variant)
+            for attempt in attempts
+            if attempt.trace is not None
+        }
+        attach(found.store, found.study.study_id, trace_pictures(traces, say), say)
     found.kept.remove()
     return report
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.assessing import assessed
+from trainperf_mlflow.api.picturing import attach, compared_pictures
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.results import Comparison
 
@@ -80,7 +82,9 @@ def study_links(study_id: str, *, tracking_uri: str | None = None) -> dict[str, 
     return links(read_store(tracking_uri), study_id)
 
 
-def decide_again(store: Store, study_id: str) -> Comparison:
+def decide_again(
+    store: Store, study_id: str, warn: Callable[[str], None] = lambda message: None
+) -> Comparison:
     from trainperf_mlflow.tracking import queries
     from trainperf_mlflow.tracking.explaining import ASSESSMENT_FILE, send_assessment, study_files
     from trainperf_mlflow.tracking.writing import send_comparison
@@ -91,6 +95,8 @@ def decide_again(store: Store, study_id: str) -> Comparison:
     send_comparison(store, comparison, note_of(store, comparison), {})
     if ASSESSMENT_FILE in files:
         send_assessment(store, comparison)
+    # Those of single blocks stay as measured: the blocks do not change.
+    attach(store, study_id, compared_pictures(study, variants, comparison, warn), warn)
     annotate(store, comparison)
     return comparison
 

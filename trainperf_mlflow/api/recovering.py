@@ -44,7 +44,7 @@ def recover(
         decision = found.decision
         if found.complete and decision is None:
             try:
-                decision = decide_again(found.store, study_id).decision.decision
+                decision = decide_again(found.store, study_id, tell).decision.decision
             except (MeasurementError, PlanError) as error:
                 tell(f"study {study_id} stays undecided: {error}")
         recovered.append(

@@ -65,7 +65,10 @@ def recover(
         recorder = Recorder.resume(store, folder, warn)
         sent = recorder.waiting
         known = folder.comparison()
-        complete = recorder.kill() if known is None else recorder.finish_study(*known)
+        if known is None:
+            complete = recorder.kill()
+        else:
+            complete = recorder.finish_study(*known, folder.pictures())
         if complete:
             with refusals(store.tracking_uri):
                 _kill_running(store, folder.study_id)

@@ -2,7 +2,7 @@
 
 One folder a study, named by its id::
 
-    study.json  target.json  comparison.json  note.md
+    study.json  target.json  comparison.json  note.md  plots/steps.png
     repeats/0000-bf16-1a2b3c4d.json  repeats/0000-bf16-1a2b3c4d.recorded
 
 Every file is written whole under another name, synced, then renamed.
@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +25,7 @@ from pydantic import Field, ValidationError
 
 from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.results import Comparison, Record, Repeat, Study
+from trainperf_mlflow.tracking.pictures import read_pictures, write_pictures
 
 T = TypeVar("T")
 HOME_VARIABLE = "TRAINPERF_HOME"
@@ -83,6 +84,16 @@ class StudyFolder:
         # The comparison last: where it is, its note is too.
         self._write("note.md", note)
         self._write("comparison.json", comparison.to_json())
+
+    def write_pictures(self, pictures: Mapping[str, bytes]) -> None:
+        with _disk(self.path / "plots"):
+            write_pictures(self.path, pictures)
+
+    def pictures(self) -> dict[str, bytes]:
+        """The pictures by their artifact paths, as far as they can be read."""
+        with suppress(OSError):
+            return read_pictures(self.path)
+        return {}
 
     def add(self, repeat: Repeat) -> None:
         """Keep a repeat; returns when it is on the disk.

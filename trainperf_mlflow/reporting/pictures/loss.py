@@ -120,7 +120,8 @@ def _title(
     if not differences:
         last = [f"{safe(name)} {fmean(_last(curves[name])):.4g}" for name in shown]
         return f"Training loss at the last step: {listed(last)}"
-    said = [f"{safe(name)} {fmean(_last(curve)):+.3g}" for name, curve in differences.items()]
+    ends = {name: fmean(_last(curve)) for name, curve in differences.items()}
+    said = [f"{safe(name)} {f'{end:+.2g}' if end else 'the same'}" for name, end in ends.items()]
     return f"Training loss at the last step, against the baseline: {listed(said)}"
 
 

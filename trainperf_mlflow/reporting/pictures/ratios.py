@@ -85,9 +85,7 @@ def figure_ratios(
         _draw(axes, column, item, look.get(item.variant, Look(DARK_GREY, "o")))
     axes.set_xlim(-0.6, len(shown) - 0.4)
     crowded = len(shown) > _LEVEL_NAMES
-    names = [
-        f"{safe(item.variant, 14 if crowded else 26)}\n{len(item.ratios)} pairs" for item in shown
-    ]
+    names = [f"{safe(item.variant, 14 if crowded else 26)}\n{_pairs(item)}" for item in shown]
     axes.set_xticks(range(len(shown)), names)
     if crowded:
         for label in axes.get_xticklabels():
@@ -119,6 +117,10 @@ def _title(shown: Sequence[PairedRatios], verdict: str) -> str:
         if item.estimate is not None and math.isfinite(item.estimate)
     ]
     return " | ".join(part for part in (verdict, listed(said, 3) or "Speed by pair") if part)
+
+
+def _pairs(item: PairedRatios) -> str:
+    return f"{len(item.ratios)} pair{'' if len(item.ratios) == 1 else 's'}"
 
 
 def _percent(ratio: float) -> str:

@@ -118,13 +118,13 @@ def _draw_roofs(
             fontsize=TICK,
             color=INK,
         )
-    middle = low * (min(ridges) / low) ** 0.45
+    middle = low * (min(ridges) / low) ** 0.3
     axes.annotate(
         f"memory {peaks.memory_gb_s:.4g} GB/s",
         (middle, middle * bandwidth),
-        xytext=(-8, 4),
+        xytext=(8, -4),
         textcoords="offset points",
-        ha="right",
+        va="top",
         fontsize=TICK,
         color=INK,
     )

@@ -17,6 +17,7 @@ from unicodedata import east_asian_width
 from matplotlib import font_manager
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
@@ -54,7 +55,7 @@ _MORE_FONTS = (
 _CANDIDATE_COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _NAME_CHARS = 26
-_TITLE_CHARS, _TITLE_LINES, _NOTE_CHARS = 82, 3, 145
+_TITLE_CHARS, _TITLE_LINES, _NOTE_CHARS = 82, 3, 132
 _LEGEND_CHARS = 108
 
 
@@ -232,10 +233,14 @@ def _families() -> list[str]:
 def png(figure: Figure) -> bytes:
     """The figure as a PNG file; a character that no font has becomes a box."""
     buffer = io.BytesIO()
-    for text in figure.findobj(Text):
-        text.set_fontfamily(_families())
+    families = _families()
+    if len(families) > 1:
+        for text in figure.findobj(Text):
+            text.set_fontfamily(families)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Without its version of matplotlib the file depends on what is drawn alone.
-        figure.savefig(buffer, format="png", metadata={"Software": None})
+        # Unlike ``savefig`` this draws once, not twice. Without its version of matplotlib the
+        # file depends on what is drawn alone.
+        canvas = FigureCanvasAgg(figure)
+        canvas.print_png(buffer, metadata={"Software": None})  # type: ignore[no-untyped-call]
     return buffer.getvalue()

@@ -194,6 +194,8 @@ def _draw_region(axes: Axes, region: Region) -> None:
 def _words(region: Region) -> str:
     limits = []
     for limit, unit in ((region.max_time, "ms"), (region.max_memory, "MiB")):
+        if limit is not None and limit <= 0:
+            return f"accepted nowhere: the policy wants a larger gain than the baseline has {unit}"
         if limit is not None:
-            limits.append(f"{limit:.4g} {unit}" if limit > 0 else f"less than 0 {unit}")
-    return f"accepted at {' and '.join(limits)} or less: outside of this picture"
+            limits.append(f"{limit:.4g} {unit}")
+    return f"accepted outside of this picture: at {' and '.join(limits)} or less"
