@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import trainperf_mlflow
 from trainperf_mlflow.analysis.assessment import assess
 from trainperf_mlflow.api.annotating import annotate, note_of
-from trainperf_mlflow.api.predicting import predict_measured
+from trainperf_mlflow.api.picturing import measured_pictures
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import Interrupted, MeasurementError, StoreError
@@ -102,9 +102,8 @@ def measure(
             recorder = Recorder.start(store, _study(plan, workload), spool=spool, warn=say)
         try:
             _run(plan, recorder, launcher, teller, interruption)
-            predict_measured(recorder, launcher, say)
             interruption.check()
-            comparison = _compare(store, recorder)
+            comparison = _compare(store, recorder, say)
         except Interrupted as interrupt:
             recorder.kill()
             raise Interrupted(
@@ -252,7 +251,7 @@ def _detail(repeat: Repeat) -> str:
     return f"{sum(block.wall_ms for block in repeat.blocks) / steps:.2f} ms a step"
 
 
-def _compare(store: Store, recorder: Recorder) -> Comparison:
+def _compare(store: Store, recorder: Recorder, warn: Callable[[str], None]) -> Comparison:
     """Decide from what MLflow holds; from memory only while it is out of reach."""
     from trainperf_mlflow.tracking import queries
 
@@ -265,7 +264,10 @@ def _compare(store: Store, recorder: Recorder) -> Comparison:
             note = note_of(store, comparison)
     if comparison is None:
         comparison = _decided(recorder.study, recorder.values())
-    if not recorder.finish_study(comparison, note or run_note(comparison)):
+    pictures = measured_pictures(
+        recorder.study, recorder.values(), comparison, recorder.repeats, warn
+    )
+    if not recorder.finish_study(comparison, note or run_note(comparison), pictures):
         raise StoreError(
             f"measured and decided ({comparison.decision.decision}: {comparison.decision.text}), "
             f"but the MLflow store does not answer; when it is back, run "
