@@ -14,6 +14,7 @@ import trainperf_mlflow
 from trainperf_mlflow.analysis.assessment import assess
 from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.picturing import measured_pictures
+from trainperf_mlflow.api.predicting import predict_measured
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import Interrupted, MeasurementError, StoreError
@@ -102,6 +103,7 @@ def measure(
             recorder = Recorder.start(store, _study(plan, workload), spool=spool, warn=say)
         try:
             _run(plan, recorder, launcher, teller, interruption)
+            predict_measured(recorder, launcher, say)
             interruption.check()
             comparison = _compare(store, recorder, say)
         except Interrupted as interrupt:
