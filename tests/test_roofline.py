@@ -423,6 +423,20 @@ def test_the_cpus_attention_is_counted_as_any_attention_is() -> None:
     assert backward.flops == 5 * product
 
 
+def test_fewer_heads_of_keys_than_of_queries_count_by_the_queries() -> None:
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    query, key, value = torch.ones(2, 4, 8, 4), torch.ones(2, 2, 6, 4), torch.ones(2, 2, 6, 3)
+    assert counted_flops(attention, (query, key, value), {}, None) == 2 * 8 * 8 * 6 * (4 + 3)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_sparse_and_nested_tensors_are_counted_without_an_error() -> None:
+    sparse = A.to_sparse()
+    nested = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)])
+    for run in (lambda: sparse @ B, lambda: sparse + sparse, lambda: nested + nested):
+        assert counted(run)[0] > 0
+
+
 # --- a prediction --------------------------------------------------------------------------------
 
 

@@ -6,16 +6,13 @@ writes its results there, as if nothing were cached and nothing fused with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import (
-    flop_registry,
-    sdpa_backward_flop_count,
-    sdpa_flop_count,
-)
+from torch.utils.flop_counter import flop_registry
 
 from trainperf_mlflow.measurement.memory import tensors_in
 
@@ -43,11 +40,26 @@ def counted_flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
     packet = func._overloadpacket
     # Torch has formulas for the attention of accelerators only.
     if packet is _aten._scaled_dot_product_flash_attention_for_cpu:
-        return float(sdpa_flop_count(*(tensor.shape for tensor in args[:3])))
+        return _attention_flops(*args[:3], of_width=1, of_value_width=1)
     if packet is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
-        return float(sdpa_backward_flop_count(*(tensor.shape for tensor in args[:4])))
+        # The scores once more, then the gradients of queries and keys; those of scores and values.
+        return _attention_flops(*args[1:4], of_width=3, of_value_width=2)
     count = flop_registry.get(packet)
     return 0.0 if count is None else float(count(*args, **kwargs, out_val=out))
+
+
+def _attention_flops(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    of_width: int,
+    of_value_width: int,
+) -> float:
+    """So many products of scores by the heads' width, and by the values' width."""
+    *heads, queries, width = query.shape
+    widths = of_width * width + of_value_width * value.shape[-1]
+    return float(2 * math.prod(heads) * queries * key.shape[-2] * widths)
 
 
 def moved_bytes(
@@ -59,22 +71,27 @@ def moved_bytes(
         return 0
     read = list(tensors_in((args, kwargs)))
     written = list(_written_arguments(func, args, kwargs))
-    known = {tensor.untyped_storage()._cdata for tensor in read}
-    made = [t for t in tensors_in(out) if t.untyped_storage()._cdata not in known]
+    known = {_identity(tensor) for tensor in read}
+    made = [tensor for tensor in tensors_in(out) if _identity(tensor) not in known]
     if not (written or made):
         return 0
     if packet in _GATHERS:
         read = [*read[1:], *made]
-    if packet in _OVERWRITES or func._schema.arguments[-1].is_out:
+    if packet in _OVERWRITES or any(argument.is_out for argument in func._schema.arguments):
         overwritten = {id(tensor) for tensor in written}
         read = [tensor for tensor in read if id(tensor) not in overwritten]
     return sum(_extent(t) for t in (*read, *written, *made) if t.device.type == device_type)
 
 
+def _identity(tensor: torch.Tensor) -> int:
+    """The same for tensors that share memory; a sparse tensor has no one storage."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
 def _extent(tensor: torch.Tensor) -> int:
     """Bytes of the elements that are in memory: what ``expand`` repeats is there once."""
     count = tensor.element_size()
-    if tensor.layout is not torch.strided:
+    if tensor.layout is not torch.strided or tensor.is_nested:
         return count * tensor.numel()
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         if size == 0:
