@@ -137,6 +137,7 @@ def a_comparison(
             decision=made,
             note="saves 20 % of time",
             pairs=2,
+            run_id=variant.run_id,
         )
         for variant in variants
         if variant.role == "candidate"

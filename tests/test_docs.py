@@ -34,6 +34,7 @@ NOT_RUN = {
     "python3 -m venv": "makes an environment",
     "uv pip install": "installs packages",
     "source .venv/bin/activate": "needs what scripts/quickstart installs",
+    "trainperf ui": "serves until it is ended; tests/test_browser.py runs it",
     "mlflow run": "tests/test_project.py runs it; conda and uv install packages",
 }
 TOO_LARGE = {"smoke": "needs 10 GiB of memory"}
@@ -152,6 +153,8 @@ def test_a_shown_command_that_is_not_run_names_what_exists(command: str) -> None
         check_mlflow_run(["mlflow", "run", ".", *words[1:]])
     elif words[0] == "mlflow":
         check_mlflow_run(words)
+    elif words[:2] == ["trainperf", "ui"]:
+        cli.commands["ui"].make_context("ui", words[2:])
     elif words[0] == "trainperf":
         check_measure(words)
     elif "install" in words:

@@ -7,6 +7,8 @@ from trainperf_mlflow.api.phasing import phase
 from trainperf_mlflow.api.profiling import profile
 from trainperf_mlflow.api.reading import compare, decisions, load_comparison, runs, study_links
 from trainperf_mlflow.api.recovering import recover
+from trainperf_mlflow.api.serving import ui
+from trainperf_mlflow.api.showing import show
 from trainperf_mlflow.api.tracing import compare_traces, trace
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "profile",
     "recover",
     "runs",
+    "show",
     "study_links",
     "trace",
+    "ui",
 ]

@@ -14,7 +14,9 @@ from trainperf_mlflow.cli.estimate import estimate
 from trainperf_mlflow.cli.options import Group, one_line, plan_options, store_options, tell
 from trainperf_mlflow.cli.phase import phase
 from trainperf_mlflow.cli.profile import profile
+from trainperf_mlflow.cli.show import runs, show
 from trainperf_mlflow.cli.trace import trace
+from trainperf_mlflow.cli.ui import ui
 from trainperf_mlflow.errors import EXIT_NOTHING_MEASURED
 
 
@@ -154,7 +156,10 @@ def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> Non
 cli.add_command(estimate)
 cli.add_command(phase)
 cli.add_command(profile)
+cli.add_command(runs)
+cli.add_command(show)
 cli.add_command(trace)
+cli.add_command(ui)
 
 
 def _print_comparison(comparison: Any, output: str) -> None:

@@ -192,13 +192,19 @@ def _shown(
         if width >= _FROM_WIDTH.get(title, 0) and any(not _absent(row.get(name)) for row in records)
     }
     rows = [
-        {
-            title: str(row.get(name))[:_ID_CHARS] if name in _IDS else row.get(name)
-            for name, title in used.items()
-        }
+        {title: _for_people(name, row.get(name)) for name, title in used.items()}
         for row in map(_with_interval, records)
     ]
     return list(used.values()), rows
+
+
+def _for_people(name: str, value: Any) -> Any:
+    if _absent(value):
+        return None
+    if name in _IDS:
+        return str(value)[:_ID_CHARS]
+    # In MLflow the first is #1 too; programs count from 0.
+    return f"#{value + 1}" if name == "repeat" else value
 
 
 def _table(names: Sequence[str], records: Sequence[Mapping[str, Any]]) -> Table:

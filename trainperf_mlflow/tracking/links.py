@@ -14,10 +14,11 @@ from urllib.parse import quote, urlsplit
 from mlflow.entities import Run
 
 from trainperf_mlflow.analysis.explanation import TRACE_FILE
+from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.tracking import names, views
-from trainperf_mlflow.tracking.search import runs_of_study
+from trainperf_mlflow.tracking.search import newest_experiment, runs_of_study
 from trainperf_mlflow.tracking.store import Store, refusals
-from trainperf_mlflow.tracking.uris import has_password, scheme_of
+from trainperf_mlflow.tracking.uris import has_password, masked, scheme_of
 
 UI_PORT = 5000
 # Longer lists make links that browsers and terminals cut.
@@ -45,6 +46,31 @@ def study_links(store: Store, study_id: str, server: str | None = None) -> dict[
 def note_links(store: Store, study_id: str) -> dict[str, str]:
     """The same pages for a note in MLflow: whoever reads it is on the right server already."""
     return _pages(store, study_id, "")
+
+
+def studies_link(store: Store, address: str) -> str:
+    """All studies of the store's experiment; where it names none, of the newest study's."""
+    with refusals(store.tracking_uri):
+        experiment_id = store.experiment_id or newest_experiment(store)
+    if experiment_id is None:
+        return f"{address}/#/experiments"
+    return experiment_link(store, experiment_id, f"{address}/")
+
+
+def server_of(store: Store) -> str | None:
+    """The address of the MLflow that the store is; None for a database.
+
+    Raises:
+        StoreError: it is one without a page of this kind.
+    """
+    if not _is_server(store):
+        return None
+    base = _base(store)
+    if base is None:
+        raise StoreError(
+            f"{masked(store.tracking_uri)!r} has pages of its own; look for the experiment there"
+        )
+    return base
 
 
 def experiment_link(store: Store, experiment_id: str, base: str) -> str:

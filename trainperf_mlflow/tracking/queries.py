@@ -126,6 +126,19 @@ def load_comparison(store: Store, study_id: str) -> Comparison:
     return _artifact(store, study_id, names.COMPARISON_FILE, Comparison.from_json)
 
 
+def artifacts(store: Store, study_id: str) -> list[str]:
+    """The paths of a study's own artifacts, those in folders too.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with refusals(store.tracking_uri):
+        top = store.client.list_artifacts(study_id)
+        within = [store.client.list_artifacts(study_id, item.path) for item in top if item.is_dir]
+    found = [item for items in (top, *within) for item in items]
+    return sorted(item.path for item in found if not item.is_dir)
+
+
 def load_variants(store: Store, study_id: str) -> tuple[VariantValues, ...]:
     """All variants with their repeats' values, in the order of the plan, by one query.
 

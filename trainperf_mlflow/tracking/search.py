@@ -24,6 +24,14 @@ def search_runs(store: Store, condition: str) -> list[Run]:
             return found
 
 
+def newest_experiment(store: Store) -> str | None:
+    """The experiment of the newest study."""
+    found = store.client.search_runs(
+        _experiments(store), f"tags.`{names.KIND}` = 'study'", max_results=1
+    )
+    return str(found[0].info.experiment_id) if found else None
+
+
 def _experiments(store: Store) -> list[str]:
     """The ids of all active experiments."""
     ids: list[str] = []
