@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 from click.testing import CliRunner
+from made_reports import memory_report, training_report
 from made_traces import one_step, write_trace
 
 from trainperf_mlflow.cli import cli
@@ -94,6 +96,11 @@ def shown_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
     for name in ("before.json.gz", "after.json.gz"):
         write_trace(folder / name, one_step())
+    for name, report in (
+        ("training.json", training_report()),
+        ("strategies.json", memory_report()),
+    ):
+        (folder / name).write_text(json.dumps(report), "utf-8")
     for page in PAGES:
         for fence in fences(page):
             name = re.match(r"# (\w+\.\w+)\n", fence.text)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from trainperf_mlflow.errors import MeasurementError, PlanError
 from trainperf_mlflow.evidence.formats import parse
 from trainperf_mlflow.evidence.reading import MAX_DEPTH, parse_document, path_of, read_document
 
+T = TypeVar("T")
 REFUSED = {
     b'{"a": 1, "a": 1}': "'f.json': a: is given twice",
     b'{"c": [{}, {"x": 1, "x": 2}]}': "c[1].x: is given twice",
@@ -97,6 +100,14 @@ def test_a_path_is_written_as_people_write_it_and_cut_where_it_is_long() -> None
     assert len(path_of(("a" * 10_000,))) < 300
 
 
+def refused(read: Callable[[], T]) -> T | str:
+    """What was read, or the words of its refusal."""
+    try:
+        return read()
+    except PlanError as refusal:
+        return str(refusal)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
@@ -119,11 +130,10 @@ def test_a_report_with_any_field_replaced_is_read_or_refused_in_words(
             break
         place = inner
     place[key] = data.draw(JSON)
-    try:
-        found = parse(parse_document(json.dumps(report).encode(), "f.json"))
-    except PlanError as refusal:
-        assert "f.json" in str(refusal)
-        assert len(str(refusal)) < 3000
+    found = refused(lambda: parse(parse_document(json.dumps(report).encode(), "f.json")))
+    if isinstance(found, str):
+        assert "f.json" in found
+        assert len(found) < 3000
         return
     with suppress(MeasurementError, PlanError):  # no baseline, or none that succeeded
         decision = decide_study(found.study, values(found)).decision
@@ -142,7 +152,5 @@ def test_a_truncated_report_is_always_refused(name: str, data: st.DataObject) ->
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=40) | st.text(alphabet='{}[]":,1e.-aN\\u', max_size=30).map(str.encode))
 def test_any_bytes_are_an_object_or_refused(data: bytes) -> None:
-    try:
-        assert isinstance(parse_document(data, "f.json").content, dict)
-    except PlanError as refusal:
-        assert "f.json" in str(refusal)  # noqa: PT017
+    found = refused(lambda: parse_document(data, "f.json"))
+    assert "f.json" in found if isinstance(found, str) else isinstance(found.content, dict)

@@ -2,6 +2,8 @@
 
 from trainperf_mlflow.api.estimating import estimate
 from trainperf_mlflow.api.examining import doctor
+from trainperf_mlflow.api.exporting import export, export_text, write_report
+from trainperf_mlflow.api.importing import import_reports
 from trainperf_mlflow.api.measuring import measure
 from trainperf_mlflow.api.phasing import phase
 from trainperf_mlflow.api.profiling import profile
@@ -17,6 +19,9 @@ __all__ = [
     "decisions",
     "doctor",
     "estimate",
+    "export",
+    "export_text",
+    "import_reports",
     "load_comparison",
     "measure",
     "phase",
@@ -27,4 +32,5 @@ __all__ = [
     "study_links",
     "trace",
     "ui",
+    "write_report",
 ]

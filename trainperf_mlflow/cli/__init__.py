@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from trainperf_mlflow.cli.estimate import estimate
+from trainperf_mlflow.cli.exporting import export
+from trainperf_mlflow.cli.importing import import_reports
 from trainperf_mlflow.cli.options import Group, one_line, plan_options, store_options, tell
 from trainperf_mlflow.cli.phase import phase
 from trainperf_mlflow.cli.profile import profile
@@ -154,6 +156,8 @@ def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> Non
 
 
 cli.add_command(estimate)
+cli.add_command(export)
+cli.add_command(import_reports)
 cli.add_command(phase)
 cli.add_command(profile)
 cli.add_command(runs)

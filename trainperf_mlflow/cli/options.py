@@ -41,13 +41,13 @@ class Count(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-def tell(text: str, *, err: bool = False) -> None:
+def tell(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print a result. A reader that has gone has read enough: what was done stays done."""
     stream = sys.stderr if err else sys.stdout
     if stream is None:  # closed by whoever started the command
         return
     try:
-        click.echo(text, err=err)
+        click.echo(text, err=err, nl=nl)
         stream.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
@@ -143,8 +143,12 @@ def plan_options(command: F) -> F:
 
 def store_options(command: F) -> F:
     """The options that every command has."""
+    return place_options(format_option(command))
+
+
+def place_options(command: F) -> F:
+    """Which store and experiment: of a command whose output has one format only."""
     for option in (
-        format_option,
         click.option(
             "--experiment", metavar="NAME", help="MLflow experiment.  [default: trainperf]"
         ),

@@ -66,7 +66,7 @@ def differences(stated: PublishedDecision, comparison: Comparison) -> tuple[str,
     """
     ours = comparison.decision
     pairs: list[tuple[str, str, str]] = [("decision", stated.decision, ours.decision)]
-    if stated.reason is not None and re.fullmatch(r"[a-z0-9_]+", stated.reason):
+    if stated.reason is not None and re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", stated.reason):
         pairs.append(("reason", stated.reason, ours.reason))
     if stated.next_action is not None:
         pairs.append(("next_action", stated.next_action, ours.next_action))

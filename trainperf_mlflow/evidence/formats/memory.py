@@ -147,13 +147,16 @@ def build_memory(
 
 
 def _loss_limit(exported: Exported, limits: Mapping[str, float]) -> float | None:
+    """The highest eval loss that passes, as the rule derives it; None where it judges none."""
     if "max_val_loss" in limits:
         return limits["max_val_loss"]
     baseline = next((v for v in exported.variants if v.role == "baseline"), None)
     loss = measured(baseline.metrics, "eval_loss") if baseline else None
     checked = baseline is not None and baseline.quality_checked
     ratio = limits.get("max_val_loss_ratio")
-    return loss * ratio if loss is not None and ratio is not None and checked else None
+    if loss is None or loss < 0 or ratio is None or not checked:
+        return None
+    return loss * ratio
 
 
 def _contradictions(report: MemoryReport) -> list[str]:
