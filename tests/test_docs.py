@@ -84,7 +84,8 @@ def why_not_run(command: str) -> str | None:
 
 
 def trainperf_options(command: str) -> set[str]:
-    return {flag for option in cli.commands[command].params for flag in option.opts}
+    params = cli.commands[command].params
+    return {flag for option in params for flag in (*option.opts, *option.secondary_opts)}
 
 
 # --- what is shown runs ------------------------------------------------------------------------
