@@ -82,7 +82,7 @@ def _title(shown: Mapping[str, Sequence[MemorySample]]) -> str:
         peak = max(samples, key=_total)
         most = max(peak.memory_mb, key=lambda c: peak.memory_mb[c], default="")
         findings.append(
-            f"{safe(name)} {_total(peak):.4g} MiB in {peak.phase}, most of it {_words(most)}"
+            f"{safe(name)} {_total(peak):.4g} MiB in {safe(peak.phase, 12)} (most: {_words(most)})"
         )
     return f"Memory peaks: {listed(findings, 3)}"
 
