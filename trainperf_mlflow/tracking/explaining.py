@@ -5,6 +5,7 @@ Every function may be called again: a later measurement replaces an earlier one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -15,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mlflow.entities import Metric
+from mlflow.entities import Metric, RunTag
 
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE, TRACE_FILE
 from trainperf_mlflow.errors import EvidenceError, StoreError
@@ -99,15 +100,21 @@ def send(
     """
     now = int(time.time() * 1000)
     finite = {key: value for key, value in (metrics or {}).items() if math.isfinite(value)}
+    texts = {name: json.dumps(content, indent=2) for name, content in files.items()}
+    tags = names.digest_tags(texts)
     try:
         with refusals(store.tracking_uri):
             if trace is not None:
                 store.client.log_artifact(run_id, str(trace), TRACE_FILE.rpartition("/")[0])
-            for name, content in files.items():
-                store.client.log_text(run_id, json.dumps(content, indent=2), name)
+                with trace.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                tags[f"{names.SHA256_PREFIX}{TRACE_FILE}"] = digest
+            for name, text in texts.items():
+                store.client.log_text(run_id, text, name)
             store.client.log_batch(
                 run_id,
                 metrics=[Metric(key, value, now, 0) for key, value in finite.items()],
+                tags=[RunTag(key, value) for key, value in tags.items()],
                 synchronous=True,
             )
     except StoreError as error:
@@ -171,8 +178,15 @@ def send_assessment(store: Store, comparison: Comparison, note: str | None = Non
     """
     assert comparison.assessment is not None
     client, study_id = store.client, comparison.study_id
+    files = {ASSESSMENT_FILE: comparison.assessment.to_json()}
+    tags = {}
+    if note is not None:
+        files[names.COMPARISON_FILE] = comparison.to_json()
+        tags[names.NOTE] = note
+    tags |= names.digest_tags(files)
     with refusals(store.tracking_uri):
-        client.log_text(study_id, comparison.assessment.to_json(), ASSESSMENT_FILE)
-        if note is not None:
-            client.log_text(study_id, comparison.to_json(), names.COMPARISON_FILE)
-            client.set_tag(study_id, names.NOTE, note)
+        for path, text in files.items():
+            client.log_text(study_id, text, path)
+        client.log_batch(
+            study_id, tags=[RunTag(key, value) for key, value in tags.items()], synchronous=True
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 
 from trainperf_mlflow.results import Setting
 
@@ -24,7 +26,16 @@ POLICY = "trainperf.policy"
 GOAL = "trainperf.goal"
 HYPOTHESIS = "trainperf.hypothesis"
 BEST_CANDIDATE = "trainperf.best_candidate"
-CLOSED = "trainperf.closed"
+CLOSED = "trainperf.closed"  # the label
+HANDOFF = "trainperf.handoff"  # the artifact's path
+# Links to other studies: ids, separated by commas where there may be several.
+SCOPE_STUDY = "trainperf.scope_study"
+PRESSURE_STUDY = "trainperf.pressure_study"
+REGRESSIONS = "trainperf.regressions"
+PRIMARY_STUDY = "trainperf.primary_study"  # on a regression
+ADJACENT_STUDIES = "trainperf.adjacent_studies"
+# And the path of an artifact: its SHA-256 as it was written.
+SHA256_PREFIX = "trainperf.sha256/"
 IMPORTED = "trainperf.imported"  # the format of the report that the study was imported from
 SOURCE_FILE = "trainperf.source_file"
 SOURCE_SHA256 = "trainperf.source_sha256"
@@ -47,7 +58,11 @@ COMPARISON_FILE = "comparison.json"
 RESULT_FILE = "result.json"
 ENVIRONMENT_FILE = "environment.json"
 SOURCE_FOLDER = "evidence/source"
+MANIFEST_FILE = "evidence/manifest.json"
+CLOSING_FILE = "evidence/closing.json"
+HANDOFF_FILE = "handoff/handoff.json"
 REPORT_FILE = "report.html"
+PICTURES_FOLDER = "plots"
 
 # Params.
 PEAK_MEM_SOURCE = "peak_mem_source"
@@ -98,6 +113,18 @@ def param_text(value: Setting) -> str:
 def tags(values: dict[str, str | None]) -> dict[str, str]:
     """The tags that have a value, cut to what MLflow keeps."""
     return {key: cut(value, MAX_TAG) for key, value in values.items() if value is not None}
+
+
+def digest_tags(files: Mapping[str, str]) -> dict[str, str]:
+    """The tags that fix what text files hold, by their artifact paths.
+
+    >>> digest_tags({"a.json": ""})["trainperf.sha256/a.json"][:8]
+    'e3b0c442'
+    """
+    return {
+        f"{SHA256_PREFIX}{path}": hashlib.sha256(text.encode()).hexdigest()
+        for path, text in files.items()
+    }
 
 
 def delta_metric(name: str) -> str:

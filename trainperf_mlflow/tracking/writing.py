@@ -94,14 +94,15 @@ def describe_study(store: Store, study: Study) -> None:
         "workload.device": study.workload.device,
         **{f"workload.{key}": value for key, value in study.workload.facts.items()},
     }
+    text = study.to_json()
     client.log_batch(
         run_id,
         params=_params(plan | workload),
-        tags=[RunTag(names.STUDY_ID, run_id)],
+        tags=_run_tags({names.STUDY_ID: run_id, **names.digest_tags({names.STUDY_FILE: text})}),
         synchronous=True,
     )
     client.log_inputs(run_id, datasets=[_dataset(study)])
-    client.log_text(run_id, study.to_json(), names.STUDY_FILE)
+    client.log_text(run_id, text, names.STUDY_FILE)
 
 
 def create_variant_run(store: Store, study: Study, variant: Variant) -> str:
@@ -225,13 +226,21 @@ def send_repeat(
         existing: the run that an earlier, interrupted attempt has left.
     """
     client = store.client
+    files = {
+        names.RESULT_FILE: repeat.to_json(indent=None),
+        names.ENVIRONMENT_FILE: json.dumps(repeat.environment, indent=2, ensure_ascii=False),
+    }
     run_id = existing or _create_child(
         store,
         study,
         parent=variant_run_id,
         title=f"{variant.name} #{repeat.index + 1}",
         started_at=repeat.started_at,
-        tags={**_variant_tags(study, variant), **_repeat_tags(repeat)},
+        tags={
+            **_variant_tags(study, variant),
+            **_repeat_tags(repeat),
+            **names.digest_tags(files),
+        },
     )
     ended_ms = _ms(repeat.ended_at)
     metrics = [
@@ -248,9 +257,8 @@ def send_repeat(
         synchronous=True,
     )
     with tempfile.TemporaryDirectory(prefix="trainperf-") as folder:
-        environment = json.dumps(repeat.environment, indent=2, ensure_ascii=False)
-        (Path(folder) / names.RESULT_FILE).write_text(repeat.to_json(indent=None), "utf-8")
-        (Path(folder) / names.ENVIRONMENT_FILE).write_text(environment, "utf-8")
+        for name, text in files.items():
+            (Path(folder) / name).write_bytes(text.encode())
         client.log_artifacts(run_id, folder)
     ok = repeat.status is Status.OK
     client.set_terminated(run_id, "FINISHED" if ok else "FAILED", end_time=ended_ms)
@@ -337,15 +345,17 @@ def send_comparison(
 ) -> None:
     """The comparison, its decision and its note, on the study and on each candidate."""
     client, study_id = store.client, comparison.study_id
-    client.log_text(study_id, comparison.to_json(), names.COMPARISON_FILE)
+    text = comparison.to_json()
+    client.log_text(study_id, text, names.COMPARISON_FILE)
     for candidate in comparison.candidates:
         run_id = variant_runs.get(candidate.variant) or candidate.run_id
         if run_id:
-            tags = _decision_tags(candidate.decision)
+            tags = decision_tags(candidate.decision)
             _log(client, run_id, tags, _comparison_metrics(candidate))
     best = next((c for c in comparison.candidates if c.variant == comparison.best_candidate), None)
     tags = {
-        **_decision_tags(comparison.decision),
+        **decision_tags(comparison.decision),
+        **names.digest_tags({names.COMPARISON_FILE: text}),
         names.BEST_CANDIDATE: comparison.best_candidate,
         names.RUN_COLOUR: colours.of_decision(comparison.decision.decision),
         names.NOTE: note,
@@ -372,7 +382,7 @@ def end_run(store: Store, run_id: str, status: RunStatus, error: str | None = No
         store.client.log_batch(run_id, tags=_run_tags(tags), synchronous=True)
 
 
-def _decision_tags(decision: Decision) -> dict[str, str | None]:
+def decision_tags(decision: Decision) -> dict[str, str | None]:
     return {
         names.DECISION: decision.decision,
         names.REASON: decision.reason,
