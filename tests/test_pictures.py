@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
-from trainperf_mlflow.analysis.round_ratios import round_ratios
+from trainperf_mlflow.analysis.round_ratios import pair_ratios, round_ratios
 from trainperf_mlflow.attribution import CATEGORIES, PHASES
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.pictures import style
@@ -27,7 +27,13 @@ from trainperf_mlflow.reporting.pictures.roofline import figure_roofline
 from trainperf_mlflow.reporting.pictures.steps import figure_steps
 from trainperf_mlflow.reporting.pictures.time_memory import figure_time_memory
 from trainperf_mlflow.reporting.pictures.timeline import figure_timeline
-from trainperf_mlflow.results import RepeatValues, Variant, VariantValues
+from trainperf_mlflow.results import (
+    BlockValues,
+    PairedEstimate,
+    RepeatValues,
+    Variant,
+    VariantValues,
+)
 
 THRESHOLDS = {"min_gain": 5.0, "max_cost": 5.0, "max_eval_loss_delta": 0.05}
 TRAINING = {"min_time_delta_ms": 10.0, "min_memory_delta_mb": 512.0, "max_eval_loss_delta": 0.05}
@@ -244,6 +250,23 @@ def test_round_ratios_are_those_of_rounds_in_which_both_ran() -> None:
     # Twice the samples in a step of the same length: twice as fast.
     double = made_studies.variant(time=60.0, samples=4.0)
     assert round_ratios(baseline, double) == pytest.approx([math.log(2)] * 3)
+
+
+def test_pairs_of_blocks_are_compared_by_the_signal_of_their_estimate() -> None:
+    def with_block(name: str, **times: float) -> VariantValues:
+        value = made_studies.variant(name, statuses=("ok",))
+        block = BlockValues(
+            index=0, process=0, started_at=0.0, wall_s=1.0, samples_per_step=2.0, **times
+        )
+        repeat = value.repeats[0].model_copy(update={"blocks": (block,)})
+        return value.model_copy(update={"repeats": (repeat,)})
+
+    baseline = with_block("baseline", mean_ms=70.0, low_ms=66.0, net_low_ms=60.0)
+    candidate = with_block("tuned", mean_ms=60.0, low_ms=55.0, net_low_ms=40.0)
+    estimate = PairedEstimate.model_construct(signal="net", signal_reason="")
+    assert pair_ratios(baseline, candidate, estimate) == pytest.approx([math.log(1.5)])
+    gated = PairedEstimate.model_construct(signal="gated wall", signal_reason="")
+    assert pair_ratios(baseline, candidate, gated) == pytest.approx([math.log(1.2)])
 
 
 @pytest.mark.parametrize(

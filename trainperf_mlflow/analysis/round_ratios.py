@@ -1,11 +1,31 @@
-"""Baseline and candidate of the same round, held against each other."""
+"""Each pair of baseline and candidate held against each other, for people to look at."""
 
 from __future__ import annotations
 
 import math
 
 from trainperf_mlflow.analysis.compare import measured, samples_per_step
-from trainperf_mlflow.results import Status, VariantValues
+from trainperf_mlflow.analysis.paired import pairs_of
+from trainperf_mlflow.analysis.signal import Signal
+from trainperf_mlflow.results import BlockValues, PairedEstimate, Status, VariantValues
+
+
+def pair_ratios(
+    baseline: VariantValues, candidate: VariantValues, estimate: PairedEstimate
+) -> tuple[float, ...]:
+    """ln(baseline's / candidate's time per sample) by the signal that the estimate is based on.
+
+    Above 0 the candidate was faster. One per pair of blocks, in the order of measurement.
+    """
+    signal = Signal(estimate.signal, estimate.signal_reason)
+
+    def per_sample(block: BlockValues) -> float:
+        return signal.low(block) / (block.samples_per_step or 1.0)
+
+    return tuple(
+        math.log(per_sample(pair.baseline) / per_sample(pair.candidate))
+        for pair in pairs_of(baseline, candidate)
+    )
 
 
 def round_ratios(baseline: VariantValues, candidate: VariantValues) -> tuple[float, ...]:

@@ -8,10 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from trainperf_mlflow.analysis.round_ratios import round_ratios
+from trainperf_mlflow.analysis.round_ratios import pair_ratios, round_ratios
 from trainperf_mlflow.attribution import Attempt, Peaks, RooflinePoint
 from trainperf_mlflow.errors import Interrupted, StoreError
-from trainperf_mlflow.results import Comparison, Repeat, Study, VariantValues
+from trainperf_mlflow.results import (
+    CandidateComparison,
+    Comparison,
+    Repeat,
+    Study,
+    VariantValues,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -165,8 +171,6 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _ratios(values: Sequence[VariantValues], comparison: Comparison) -> list[PairedRatios]:
-    from trainperf_mlflow.reporting.pictures.ratios import PairedRatios
-
     if comparison.baseline is None:
         return []
     by_name = {value.name: value for value in values}
@@ -174,13 +178,41 @@ def _ratios(values: Sequence[VariantValues], comparison: Comparison) -> list[Pai
     if baseline is None:
         return []
     return [
-        PairedRatios(
-            variant=candidate.variant,
-            ratios=round_ratios(baseline, by_name[candidate.variant]),
-            estimate=math.log(speedup)
-            if (speedup := candidate.delta.get("speedup", 0.0)) > 0
-            else None,
-        )
+        _paired(baseline, by_name[candidate.variant], candidate)
         for candidate in comparison.candidates
         if candidate.variant in by_name and candidate.effect_verified is not False
     ]
+
+
+def _paired(
+    baseline: VariantValues, values: VariantValues, candidate: CandidateComparison
+) -> PairedRatios:
+    """By pairs of blocks with their interval; where there are none, by rounds, from the means."""
+    from trainperf_mlflow.reporting.pictures.ratios import PairedRatios
+
+    time = candidate.time
+    ratios = pair_ratios(baseline, values, time) if time is not None else ()
+    if time is None or not ratios:
+        speedup = candidate.delta.get("speedup", 0.0)
+        return PairedRatios(
+            variant=candidate.variant,
+            ratios=round_ratios(baseline, values),
+            estimate=math.log(speedup) if speedup > 0 else None,
+        )
+    return PairedRatios(
+        variant=candidate.variant,
+        ratios=ratios,
+        estimate=math.log(time.speedup),
+        low=_log_of(time.low_pct),
+        high=_log_of(time.high_pct),
+        margin=_log_of(time.margin_pct),
+    )
+
+
+def _log_of(saved_pct: float | None) -> float | None:
+    """ln(baseline / candidate) of time saved in percent of the baseline's.
+
+    >>> round(_log_of(50.0), 3)
+    0.693
+    """
+    return None if saved_pct is None or saved_pct >= 100 else -math.log1p(-saved_pct / 100)
