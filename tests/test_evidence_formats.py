@@ -240,6 +240,8 @@ WRONG = [
     ("training", "stage", "another", "stage is 'another'"),
     ("training", EXPORT_KEY, {"study": {"name": 3}}, "trainperf.study.name: 3 is no text"),
     ("benchmark", "standard_metrics", {}, "neither candidates nor standard_metrics has a variant"),
+    ("memory-strategy", "candidates.1.name", "a\nb", "candidates[1].name: 'a\\nb': holds control"),
+    ("phase", "candidates.0.phase_metrics", {"../x": {}}, "candidates[0].phase_metrics.../x.[key]"),
     ("closing", "standard_metrics.baseline", ..., "standard_metrics.baseline is missing"),
     ("closing", "candidates.0.failed_gates", ..., "candidates[0].failed_gates is missing"),
     ("phase", "candidates.0.runs.0.phase_metrics.forward.time_ms", "x", "time_ms: 'x' is no"),
@@ -253,6 +255,12 @@ def test_a_wrong_field_is_refused_with_its_path_and_value(
     said = refusal(changed(REPORTS[name], path, value))
     assert message in said
     assert said.startswith("'report.json'")
+
+
+def test_a_file_whose_name_no_encoding_has_is_imported_under_one_that_it_has() -> None:
+    found = parse(document(training_report(), "a\udcff.json")).study
+    assert found.name == "a\\udcff"
+    assert found.to_json().encode()
 
 
 def test_a_manifest_is_told_apart_from_results() -> None:

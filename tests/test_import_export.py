@@ -180,31 +180,40 @@ def test_one_bad_file_keeps_all_of_them_out(folder: Path, store: Store, tmp_path
     assert count_of_runs(store) == before
 
 
-def test_a_report_that_was_changed_in_the_store_is_found_out(tmp_path: Path) -> None:
-    store = a_store(tmp_path)
-    file = tmp_path / "report.json"
-    file.write_text(json.dumps(training_report()), "utf-8")
-    (outcome,) = tp.import_reports(file, tracking_uri=store.tracking_uri)
-    run = store.client.get_run(outcome.study_id)
-    kept = local_folder(run.info.artifact_uri)
-    assert kept is not None
-    path = kept / source_path(queries.load_study(store, outcome.study_id))
-    path.write_text(path.read_text("utf-8").replace("9500", "9400", 1), "utf-8")
-    done = trainperf(store, "export", outcome.study_id)
-    assert done.exit_code == 4
-    assert "evidence/source/report.json" in done.stderr
-    path.unlink()
-    done = trainperf(store, "export", outcome.study_id)
-    assert (done.exit_code, "lacks evidence/source/report.json" in done.stderr) == (4, True)
-
-
-def test_a_disagreement_shows_both_decisions_and_why(tmp_path: Path, store: Store) -> None:
+def test_a_disagreement_shows_both_decisions_and_why_also_when_it_is_compared_again(
+    tmp_path: Path, store: Store
+) -> None:
     file = tmp_path / "hopeful.json"
-    file.write_text(
-        json.dumps(training_report(decision={"decision": "accept", "reason": "we like it"})),
-        "utf-8",
-    )
+    hopeful = {"decision": "accept", "reason": "we like it"}
+    file.write_text(json.dumps(training_report(decision=hopeful)), "utf-8")
     done = trainperf(store, "import", str(file))
     assert done.exit_code == 0
     assert "published accept, decided tune (gain_below_thresholds):" in done.stdout
     assert "memory gain 500.00 MiB" in done.stdout
+    again = tp.compare("hopeful", tracking_uri=store.tracking_uri)
+    assert "decision: published accept, here tune" in again.warnings
+
+
+def test_a_closing_report_keeps_the_decision_of_its_close(
+    store: Store, imported: dict[str, Any]
+) -> None:
+    study = imported["closing.json"]["study_id"]
+    again = tp.compare(study, tracking_uri=store.tracking_uri)
+    assert again.decision.reason == "global_peak_memory_saving_below_threshold"
+    assert again.decision.policy == "qualification"
+
+
+def test_a_report_that_was_changed_in_the_store_is_found_out(
+    store: Store, imported: dict[str, Any]
+) -> None:
+    # The last test of this store: it spoils the study.
+    study = imported["closing.json"]["study_id"]
+    kept = local_folder(store.client.get_run(study).info.artifact_uri)
+    assert kept is not None
+    path = kept / source_path(queries.load_study(store, study))
+    path.write_text(path.read_text("utf-8").replace("9700", "9400", 1), "utf-8")
+    done = trainperf(store, "export", study)
+    assert (done.exit_code, "evidence/source/closing.json" in done.stderr) == (4, True)
+    path.unlink()
+    done = trainperf(store, "export", study)
+    assert (done.exit_code, "lacks evidence/source/closing.json" in done.stderr) == (4, True)

@@ -13,7 +13,7 @@ from trainperf_mlflow.analysis.metrics import repeat_values, variant_values
 from trainperf_mlflow.api.annotating import note_of
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import MeasurementError, PlanError
-from trainperf_mlflow.evidence.agreement import ImportOutcome, outcome
+from trainperf_mlflow.evidence.agreement import ImportOutcome, beside_published, outcome
 from trainperf_mlflow.evidence.formats import parse
 from trainperf_mlflow.evidence.imported import Imported
 from trainperf_mlflow.evidence.reading import read_document
@@ -78,9 +78,9 @@ def decide_imported(
 ) -> Comparison:
     """Our own decision on a report."""
     comparison = decide_study(study, variants)
-    if found.decision is None:
-        return comparison
-    return comparison.model_copy(update={"decision": found.decision})
+    if found.decision is not None:
+        comparison = comparison.model_copy(update={"decision": found.decision})
+    return beside_published(study, comparison)
 
 
 def _values(found: Imported) -> tuple[VariantValues, ...]:

@@ -9,6 +9,8 @@ from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.assessing import assessed
 from trainperf_mlflow.api.picturing import attach, compared_pictures
 from trainperf_mlflow.decisions.study import decide_study
+from trainperf_mlflow.evidence.agreement import beside_published
+from trainperf_mlflow.evidence.formats.closing import NAME as CLOSING
 from trainperf_mlflow.results import Comparison
 
 if TYPE_CHECKING:
@@ -90,8 +92,11 @@ def decide_again(
     from trainperf_mlflow.tracking.writing import send_comparison
 
     study, variants = queries.load_study(store, study_id), queries.load_variants(store, study_id)
+    if study.source is not None and study.source.format == CLOSING:
+        return queries.load_comparison(store, study_id)  # its decision belongs to its close
     files = study_files(store, study_id)
     comparison = assessed(store, decide_study(study, variants), variants, files)
+    comparison = beside_published(study, comparison)
     send_comparison(store, comparison, note_of(store, comparison), {})
     if ASSESSMENT_FILE in files:
         send_assessment(store, comparison)

@@ -58,6 +58,14 @@ def outcome(
     )
 
 
+def beside_published(study: Study, comparison: Comparison) -> Comparison:
+    """Our comparison of an imported study, with a warning where its report decided otherwise."""
+    stated = study.source.published if study.source else None
+    found = differences(stated, comparison) if stated is not None else ()
+    told = tuple(text for text in found if text not in comparison.warnings)
+    return comparison.model_copy(update={"warnings": (*comparison.warnings, *told)})
+
+
 def differences(stated: PublishedDecision, comparison: Comparison) -> tuple[str, ...]:
     """In what our decision is another one than the published; empty where they agree.
 

@@ -15,7 +15,7 @@ from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.evidence.models import Candidate, Config, Report, Run, validated
 from trainperf_mlflow.evidence.reading import Document, Json
-from trainperf_mlflow.messages import shown
+from trainperf_mlflow.messages import encodable, shown
 from trainperf_mlflow.results import (
     Decision,
     PublishedDecision,
@@ -77,8 +77,9 @@ def imported(
         PlanError: two variants have the same name, or there are too many of them.
     """
     _refuse_names(document, candidates)
+    path = PurePath(encodable(document.name))
     source = Source(
-        file=PurePath(document.name).name,
+        file=path.name,
         format=format_name,
         sha256=document.sha256,
         schema_version=report.schema_version,
@@ -90,7 +91,7 @@ def imported(
         variants = tuple(_variant(item.name, config) for item in candidates)
         study = Study(
             study_id="",
-            name=PurePath(document.name).stem[:200] or format_name,
+            name=path.stem[:200] or format_name,
             plan=_plan(config, probe),
             policy=policy,
             thresholds={**POLICIES[policy].thresholds, **(thresholds or {})},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.evidence.reading import Document, Json, path_of
@@ -31,7 +31,15 @@ _KINDS = {
 # MiB, ms and rates; 0 is what a missing counter reports, so it counts as not measured.
 Amount = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
-Name = Annotated[str, Field(min_length=1, max_length=250)]
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("holds control characters, or blanks at its ends")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=250), AfterValidator(_printable)]
 
 
 class Fields(BaseModel):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.evidence.formats.trace_evidence import Role
@@ -22,8 +24,12 @@ class PhaseValues(Fields):
     peak_reserved_mb: Amount | None = None
 
 
+# A part of a metric's name, in which MLflow takes no other characters.
+Phase = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,50}$")]
+
+
 class PhaseRun(Run):
-    phase_metrics: dict[str, PhaseValues] | None = None
+    phase_metrics: dict[Phase, PhaseValues] | None = None
 
     def metrics(self) -> dict[str, float]:
         """Only what has a phase: a step that was cut into phases is no step's time."""
