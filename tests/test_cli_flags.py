@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
+from trainperf_mlflow.cli import cli
 from trainperf_mlflow.cli.flags import plan_from_flags
 from trainperf_mlflow.errors import PlanError
 
@@ -161,3 +164,37 @@ def test_every_parameter_of_the_project_reaches_an_option_of_the_command() -> No
         flag = "--candidate" if name == "candidates" else "--" + name.replace("_", "-")
         assert f"{flag}={{{name}}}" in measure["command"]
         assert flag in options
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("phase", {"repeats": 3}),
+        ("profile", {"top": 15, "steps": 3}),
+        ("trace", {"top": 10, "file": "given", "other": ""}),
+        ("estimate", {"device_memory": "", "capability": ""}),
+    ],
+)
+def test_an_empty_parameter_of_the_project_is_unset(entry: str, expected: dict[str, Any]) -> None:
+    found = yaml.safe_load((REPOSITORY / "MLproject").read_text())["entry_points"][entry]
+    given = {
+        name: parameter.get("default", "given") for name, parameter in found["parameters"].items()
+    }
+    assert set(given.values()) <= {"", "given"}
+    assert {parameter["type"] for parameter in found["parameters"].values()} == {"string"}
+    # As MLflow does it: each value is one word of the shell.
+    quoted = {name: shlex.quote(value) for name, value in given.items()}
+    words = shlex.split(found["command"].format(**quoted))
+    assert words[:4] == ["python", "-m", "trainperf_mlflow", entry]
+    parsed = cli.commands[entry].make_context(entry, words[4:]).params
+    assert {name: parsed[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("value", ["", "much", "0"])
+def test_a_number_is_read_as_before_and_only_an_empty_one_is_the_default(value: str) -> None:
+    words = ["--top", value, "a.json"]
+    if value:
+        with pytest.raises(click.BadParameter):
+            cli.commands["trace"].make_context("trace", words)
+    else:
+        assert cli.commands["trace"].make_context("trace", words).params["top"] == 10

@@ -37,6 +37,8 @@ def estimate(
       trainperf estimate --workload pressure --candidate checkpoint --candidate fused
       trainperf estimate --workload pressure_1024 --candidate bf16 --device-memory 12227
     """
+    import gc
+
     from trainperf_mlflow import api
     from trainperf_mlflow.cli.flags import memory_mb, plan_from_flags
     from trainperf_mlflow.reporting.estimate import estimate_text
@@ -47,3 +49,5 @@ def estimate(
         made, device_memory_mb=memory, capability=capability, device_name=device_name
     )
     click.echo(found.to_json(indent=None) if output == "json" else estimate_text(found))
+    # The process ends; to collect what its imports have made would take as long as a variant.
+    gc.freeze()
