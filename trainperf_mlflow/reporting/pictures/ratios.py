@@ -90,6 +90,7 @@ def figure_ratios(
     if crowded:
         for label in axes.get_xticklabels():
             label.set(rotation=30, ha="right", rotation_mode="anchor")
+    axes.margins(y=0.12)
     _ticks_in_percent(axes)
     panel(axes, y="speed against the baseline, % (log scale)")
     axes.tick_params(axis="x", labelsize=TICK, length=0)
