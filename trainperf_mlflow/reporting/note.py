@@ -24,6 +24,7 @@ _LINK_TITLES = {
     "charts": "charts of the variants",
     "curves": "step times of all repeats",
     "report": "report",
+    "pictures": "pictures",
     "trace": "trace",
     "experiment": "all studies",
     "study": "the study",
@@ -39,10 +40,13 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
         links: name (see ``tracking.links``) -> address, shown as a link, or command,
             shown as code.
     """
-    head = "\n\n".join((_decision(comparison), _links(links or {}))).strip()
+    pages, commands = _links(links or {})
+    head = "\n\n".join(part for part in (_decision(comparison, pages), commands) if part)
     body = [
         _table(comparison),
         _notes(comparison),
+        _other_policies(comparison),
+        _PERFETTO if "trace" in (links or {}) else "",
         _budget(comparison),
         _why(comparison),
         _warnings(comparison),
@@ -56,12 +60,12 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
 
 def variant_notes(comparison: Comparison, links: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variant -> Markdown: what it is, what was decided about it, and its numbers."""
-    of = _links({"study": (links or {})["study"]} if links and "study" in links else {})
+    of, _ = _links({"study": links["study"]} if links and "study" in links else {})
     notes = {
         item.variant: _fitting(
             f"**{item.decision.decision}**{how_sure(item.decision)} "
             f"(`{item.decision.reason}`, policy `{item.decision.policy}`){_BREAK}"
-            f"{_short(item.decision.text, _TEXT_CHARS)}{_BREAK}{_next(item.decision)}",
+            f"{_next(item.decision)}{_BREAK}{_short(item.decision.text, _TEXT_CHARS)}",
             of,
             _numbers(comparison, item),
             _effect(item),
@@ -109,24 +113,28 @@ def _short(text: str, limit: int = _NAME_CHARS) -> str:
     return markdown(clipped(plain(text), limit))
 
 
-def _decision(comparison: Comparison) -> str:
+def _decision(comparison: Comparison, pages: str) -> str:
     decision = comparison.decision
     of = f": {_short(comparison.best_candidate)}" if comparison.best_candidate else ""
     goal = f", goal `{comparison.goal}`" if comparison.goal else ""
     lines = [
         f"**{decision.decision}{of}**{how_sure(decision)} "
         f"(`{decision.reason}`, policy `{decision.policy}`{goal})",
-        _short(decision.text, _TEXT_CHARS),
         _next(decision),
+        pages,
+        _short(decision.text, _TEXT_CHARS),
     ]
+    return _BREAK.join(line for line in lines if line)
+
+
+def _other_policies(comparison: Comparison) -> str:
     best = next(
         (item for item in comparison.candidates if item.variant == comparison.best_candidate), None
     )
-    lines += [
-        f"The policy `{name}` would say: {other.decision} (`{other.reason}`)."
+    return "\n".join(
+        f"- The policy `{name}` would say: {other.decision} (`{other.reason}`)."
         for name, other in (best.other_decisions.items() if best else ())
-    ]
-    return _BREAK.join(lines)
+    )
 
 
 def _next(decision: Decision) -> str:
@@ -135,15 +143,12 @@ def _next(decision: Decision) -> str:
     )
 
 
-def _links(links: Mapping[str, str]) -> str:
-    """One line of links, and one for each command."""
+def _links(links: Mapping[str, str]) -> tuple[str, str]:
+    """One line of links to pages, and a list of the commands."""
     shown = {_LINK_TITLES.get(name, name): target for name, target in links.items()}
-    pages = {name: target for name, target in shown.items() if _is_page(target)}
-    lines = [" · ".join(_link(name, target) for name, target in pages.items())]
-    lines += [f"- {_link(name, shown[name])}" for name in shown if name not in pages]
-    if "trace" in pages:
-        lines.append(_PERFETTO)
-    return "\n\n".join(line for line in lines if line)
+    pages = [_link(name, target) for name, target in shown.items() if _is_page(target)]
+    commands = [f"- {_link(name, to)}" for name, to in shown.items() if not _is_page(to)]
+    return " · ".join(pages), "\n".join(commands)
 
 
 def _is_page(target: str) -> bool:

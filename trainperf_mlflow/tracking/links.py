@@ -34,8 +34,8 @@ def study_links(store: Store, study_id: str, server: str | None = None) -> dict[
 
     Returns:
         ``study``, ``compare`` (the variants side by side), ``charts`` (of their
-        metrics), ``curves`` (step times of the repeats), ``report``, ``trace`` and
-        ``experiment`` (all studies), as far as they are there; with a database also
+        metrics), ``curves`` (step times of the repeats), ``report``, ``pictures``, ``trace``
+        and ``experiment`` (all studies), as far as they are there; with a database also
         ``command``, which serves the links.
     """
     links = {} if _is_server(store) else {"command": ui_command(store)}
@@ -108,6 +108,10 @@ def _pages(store: Store, study_id: str, base: str) -> dict[str, str]:
         links["curves"] = f"{base}#/metric?{query}&{_VIEW}"
     if _has(store, study_id, names.REPORT_FILE):
         links["report"] = f"{page}/{study_id}/artifacts/{names.REPORT_FILE}?{_VIEW}"
+    drawn = _files(store, study_id, names.PICTURES_FOLDER)
+    if drawn:
+        # The tree beside the first one shows the others.
+        links["pictures"] = f"{page}/{study_id}/artifacts/{drawn[0]}?{_VIEW}"
     traced = next((run for run in variants if _has(store, run, TRACE_FILE)), None)
     if traced is not None:
         links["trace"] = f"{page}/{traced}/artifacts/{TRACE_FILE}?{_VIEW}"
@@ -115,10 +119,13 @@ def _pages(store: Store, study_id: str, base: str) -> dict[str, str]:
 
 
 def _has(store: Store, run_id: str, path: str) -> bool:
+    return path in _files(store, run_id, path.rpartition("/")[0])
+
+
+def _files(store: Store, run_id: str, folder: str) -> list[str]:
     with suppress(Exception):  # an artifact store that is away takes no other link away
-        folder = path.rpartition("/")[0] or None
-        return any(item.path == path for item in store.client.list_artifacts(run_id, folder))
-    return False
+        return [item.path for item in store.client.list_artifacts(run_id, folder or None)]
+    return []
 
 
 def ui_command(store: Store) -> str:
