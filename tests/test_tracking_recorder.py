@@ -24,6 +24,7 @@ from recorded_studies import (
     statuses,
 )
 
+from trainperf_mlflow.analysis.estimate import Prediction
 from trainperf_mlflow.errors import Interrupted, StoreError
 from trainperf_mlflow.results import Block, Effect, Status, Study, Variant
 from trainperf_mlflow.tracking.recorder import Recorder
@@ -459,3 +460,25 @@ def test_an_interrupt_in_the_middle_of_a_call_is_not_taken_for_an_outage(
     names = [run.info.run_name for run in store.client.search_runs([store.experiment_id])]
     assert names.count("baseline #1") == 1
     assert "RUNNING" not in statuses(store).values()
+
+
+def test_a_prediction_stands_beside_what_was_measured_and_a_reason_where_there_is_none(
+    store: Store,
+) -> None:
+    recorder = Recorder.start(store, a_study())
+    baseline, candidate = (variant.name for variant in recorder.study.variants[:2])
+    for name in (baseline, candidate):
+        recorder.record_repeat(a_repeat(recorder.study_id, name, 0))
+    recorder.record_prediction(
+        Prediction(variant=baseline, peak_mem_mb=99.0, peak_phase="optimizer", error_pct=-1.0)
+    )
+    recorder.record_prediction(Prediction(variant=candidate, reason="unsupported: it compiles"))
+    comparison = a_comparison(recorder.study, recorder.values())
+    assert recorder.finish_study(comparison, "note")
+    runs = [store.client.get_run(recorder.variant_runs[name]) for name in (baseline, candidate)]
+    predicted = [run.data.metrics.get("predicted_peak_mem_mb") for run in runs]
+    assert predicted == [99.0, None]
+    assert runs[0].data.metrics["prediction_error_pct"] == -1.0
+    told = [run.data.tags["trainperf.prediction"] for run in runs]
+    assert told == ["optimizer", "unsupported: it compiles"]
+    assert {run.info.status for run in runs} == {"FINISHED"}
