@@ -115,7 +115,7 @@ def test_a_measured_study_is_the_same_after_export_and_import(tmp_path: Path) ->
     assert report["tuned"]["name"] == "bf16"
     Path("report.json").write_text(json.dumps(report), "utf-8")
     (outcome,) = tp.import_reports("report.json", tracking_uri=store.tracking_uri)
-    assert (outcome.agrees, outcome.study) == (True, "does bf16 pay")
+    assert (outcome.agrees, outcome.study) == (True, "does bf16 pay"), outcome.differences
     assert outcome.study_id != measured
     before, after = (queries.load_variants(store, id) for id in (measured, outcome.study_id))
     for one, other in zip(before, after, strict=True):
@@ -162,6 +162,15 @@ def test_what_cannot_be_exported_says_what_to_do(
     done = trainperf(store, "export", study, "--format", format)
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("command", ["phase", "profile"])
+def test_an_imported_study_is_not_run_again(
+    command: str, store: Store, imported: dict[str, Any]
+) -> None:
+    done = trainperf(store, command, imported["training.json"]["study_id"])
+    assert done.exit_code == 4
+    assert "was imported from 'training.json' and measured elsewhere" in done.stderr
 
 
 def test_one_bad_file_keeps_all_of_them_out(folder: Path, store: Store, tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ class PublishedDecision(Record):
     reason: str | None = None  # a code, or the author's sentence
     next_action: str | None = None
     best_candidate: str | None = None
+    # What the bare rule said, where the evidence then made another decision of it.
+    by_point_values: PublishedDecision | None = None
 
 
 class Source(Record):

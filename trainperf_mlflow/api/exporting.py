@@ -69,13 +69,12 @@ def export_text(
     store, study_id = find(study, tracking_uri, experiment)
     found = queries.load_study(store, study_id)
     wanted = format or _default_format(found)
-    known = (*FORMATS, "probe") if found.source else FORMATS
-    if wanted not in known:
+    if found.source is not None and wanted in _own_formats(found):
+        return _source_text(store, found)
+    if wanted not in FORMATS:
         raise PlanError(
             f"unknown format {shown(wanted)}{nearest(wanted, FORMATS)}; known: {', '.join(FORMATS)}"
         )
-    if found.source is not None and wanted in _own_formats(found):
-        return _source_text(store, found)
     if wanted in ATTACHED:
         return _attached(store, found, wanted)
     variants = queries.load_variants(store, study_id)

@@ -70,14 +70,15 @@ def differences(stated: PublishedDecision, comparison: Comparison) -> tuple[str,
     """In what our decision is another one than the published; empty where they agree.
 
     Reasons are compared where the published one is a code, next actions and best
-    candidates where they were published.
+    candidates where they were published. What the report says of its point values is
+    held against ours, since its runs' evidence is not at hand.
     """
-    ours = comparison.decision
-    pairs: list[tuple[str, str, str]] = [("decision", stated.decision, ours.decision)]
-    if stated.reason is not None and re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", stated.reason):
-        pairs.append(("reason", stated.reason, ours.reason))
-    if stated.next_action is not None:
-        pairs.append(("next_action", stated.next_action, ours.next_action))
+    ours, theirs = comparison.decision, stated.by_point_values or stated
+    pairs: list[tuple[str, str, str]] = [("decision", theirs.decision, ours.decision)]
+    if theirs.reason is not None and re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", theirs.reason):
+        pairs.append(("reason", theirs.reason, ours.reason))
+    if theirs.next_action is not None:
+        pairs.append(("next_action", theirs.next_action, ours.next_action))
     if stated.best_candidate is not None:
         pairs.append(("best_candidate", stated.best_candidate, comparison.best_candidate or "none"))
     found = [f"{name}: published {a}, here {b}" for name, a, b in pairs if a != b]

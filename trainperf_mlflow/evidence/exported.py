@@ -11,7 +11,7 @@ from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.evidence.imported import PRECISIONS
 from trainperf_mlflow.evidence.reading import Json
-from trainperf_mlflow.results import Comparison, Status, Study, VariantValues
+from trainperf_mlflow.results import Comparison, Decision, Status, Study, VariantValues
 from trainperf_mlflow.workloads.presets import PRESETS
 
 _DTYPES = {ours: theirs for theirs, ours in PRECISIONS.items()}
@@ -53,27 +53,28 @@ class Exported:
         Raises:
             PlanError: the study has no baseline to compare with.
         """
-        if self.comparison.policy == policy:
-            return self.comparison
-        if self.comparison.baseline is None:
+        return self.comparison if self.comparison.policy == policy else self._decided(policy)
+
+    def decision(self, policy: str, candidate: str | None = None) -> Json:
+        """A rule's decision on the study, or on one candidate, and on its point values alone.
+
+        A report holds no blocks, so whoever reads it can only follow the bare rule.
+        """
+        weighed = _decision(self.comparison_by(policy), candidate)
+        bare = _decision(self._decided(policy, bare=True), candidate)
+        item: Json = {**_item(weighed), "text": weighed.text}
+        return item if _item(bare) == _item(weighed) else {**item, "by_point_values": _item(bare)}
+
+    def _decided(self, policy: str, *, bare: bool = False) -> Comparison:
+        own = self.comparison.policy == policy
+        limits = self.study.thresholds if own else dict(POLICIES[policy].thresholds)
+        study = self.study.model_copy(update={"policy": policy, "thresholds": limits})
+        if not own and self.comparison.baseline is None:
             raise PlanError(
                 f"study {self.study.name!r} is a probe without a baseline, but this format "
                 "compares; measure it with one"
             )
-        thresholds = dict(POLICIES[policy].thresholds)
-        again = self.study.model_copy(update={"policy": policy, "thresholds": thresholds})
-        return decide_study(again, self.variants)
-
-    def decision(self, policy: str, candidate: str) -> Json:
-        """What a rule says of one candidate."""
-        found = next(c for c in self.comparison_by(policy).candidates if c.variant == candidate)
-        decision = found.decision
-        return {
-            "decision": decision.decision,
-            "reason": decision.reason,
-            "next_action": decision.next_action,
-            "text": decision.text,
-        }
+        return decide_study(study, [_bare(v) for v in self.variants] if bare else self.variants)
 
     def config(self) -> Json:
         """The workload by the source's names; what it has no word for is absent."""
@@ -100,6 +101,21 @@ class Exported:
             "repeats": max((len(v.repeats) for v in self.variants), default=0),
         }
         return {key: value for key, value in known.items() if value is not None}
+
+
+def _bare(variant: VariantValues) -> VariantValues:
+    repeats = (repeat.model_copy(update={"blocks": ()}) for repeat in variant.repeats)
+    return variant.model_copy(update={"repeats": tuple(repeats)})
+
+
+def _decision(comparison: Comparison, candidate: str | None) -> Decision:
+    if candidate is None:
+        return comparison.decision
+    return next(c.decision for c in comparison.candidates if c.variant == candidate)
+
+
+def _item(decision: Decision) -> Json:
+    return decision.model_dump(include={"decision", "reason", "next_action"})
 
 
 def candidate_item(variant: VariantValues, memory_key: str) -> Json:

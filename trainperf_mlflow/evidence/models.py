@@ -145,6 +145,7 @@ class Conclusion(Fields):
     decision: Literal["accept", "tune", "reject", "measure"]
     reason: str | None = None
     next_action: str | None = None
+    by_point_values: Conclusion | None = None  # ours: before the evidence was weighed
 
 
 def published(
@@ -158,6 +159,7 @@ def published(
         reason=conclusion.reason,
         next_action=conclusion.next_action,
         best_candidate=best_candidate,
+        by_point_values=published(conclusion.by_point_values),
     )
 
 

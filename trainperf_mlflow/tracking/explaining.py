@@ -72,7 +72,8 @@ def load_open_study(store: Store, study_id: str) -> tuple[Study, tuple[VariantVa
     """A study that may still be explained, and its variants as measured.
 
     Raises:
-        EvidenceError: it is closed, so nothing may be added to its evidence.
+        EvidenceError: it is closed, so nothing may be added to its evidence, or imported,
+            so there is nothing to run.
         StoreError: it cannot be read.
     """
     with refusals(store.tracking_uri):
@@ -82,7 +83,13 @@ def load_open_study(store: Store, study_id: str) -> tuple[Study, tuple[VariantVa
             f"study {study_id} is closed ({label!r}), and its evidence is final; "
             "measure a new study to look further"
         )
-    return queries.load_study(store, study_id), queries.load_variants(store, study_id)
+    study = queries.load_study(store, study_id)
+    if study.source is not None:
+        raise EvidenceError(
+            f"study {study_id} was imported from {study.source.file!r} and measured elsewhere, "
+            "so it cannot be run again here; measure a study of your own to look further"
+        )
+    return study, queries.load_variants(store, study_id)
 
 
 def send(

@@ -72,7 +72,6 @@ def parse(document: Document) -> Imported:
 def build(exported: Exported) -> Json:
     """All variants of a study, with the decision by its own rule."""
     candidates = [candidate_item(variant, "peak_memory_mb") for variant in exported.variants]
-    decision = exported.comparison.decision
     limits = exported.comparison.thresholds
     report: Json = {
         "schema_version": SCHEMA,
@@ -82,11 +81,7 @@ def build(exported: Exported) -> Json:
             item["name"]: {k: v for k, v in item.items() if k not in ("name", "runs", "error")}
             for item in candidates
         },
-        "decision": {
-            "decision": decision.decision,
-            "reason": decision.reason,
-            "next_action": decision.next_action,
-        },
+        "decision": exported.decision(exported.comparison.policy),
     }
     if "memory_cap_mb" in limits:
         report["budget"] = {key: limits[key] for key in Budget.model_fields if key in limits}

@@ -137,12 +137,7 @@ def build_memory(
         report["quality_floor"] = {"max_val_loss": floor}
         summary = summarize_memory_strategies(candidates, budget, report["quality_floor"])
         report["summary"] = dict(summary)
-    decision = comparison.decision
-    report["decision"] = {
-        "decision": decision.decision,
-        "reason": decision.reason,
-        "next_action": decision.next_action,
-    }
+    report["decision"] = exported.decision(policy)
     return report
 
 

@@ -71,9 +71,6 @@ def build(exported: Exported) -> Json:
         "semantic_id": BASELINE_ID,
         "config": {**exported.config(), **amp_dtype(variant), "mode": "bf16_probe"},
         "candidate": {k: v for k, v in item.items() if k not in ("status", "error")},
-        "decision": {
-            "decision": exported.comparison.decision.decision,
-            "reason": exported.comparison.decision.reason,
-        },
+        "decision": exported.decision(exported.comparison.policy),
         "evidence_level": "fixed_workload_capacity_probe",
     }
