@@ -31,6 +31,7 @@ from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.evidence.agreement import ImportOutcome, outcome
 from trainperf_mlflow.evidence.exported import Exported
 from trainperf_mlflow.evidence.formats import build, parse
+from trainperf_mlflow.evidence.formats.activation_scope import ScopeReport
 from trainperf_mlflow.evidence.formats.benchmark import BenchmarkReport
 from trainperf_mlflow.evidence.formats.closing import ClosingReport
 from trainperf_mlflow.evidence.formats.memory_budget import BudgetReport
@@ -53,6 +54,7 @@ MODELS: dict[str, type[Report]] = {
     "phase": PhaseReport,
     "profiling": TraceReport,
     "closing": ClosingReport,
+    "activation-scope": ScopeReport,
 }
 
 
@@ -114,6 +116,8 @@ def test_a_format_is_recognised_keeps_all_fields_and_decides_as_stated(name: str
     assert source.format == name
     assert MODELS[name].read(document(report)).to_json() == report
     stated = report.get("decision")
+    if name == "activation-scope":
+        stated = report["summary"]["comparisons"][0]
     assert decided(report).agrees is (None if stated is None else True), decided(report)
 
 
@@ -167,6 +171,23 @@ def test_the_close_is_decided_again_from_its_numbers() -> None:
     assert any("checkpoint is published as tune (memory_saving)" in w for w in found.differences)
     unphased = decided(changed(closing_report(), "profile", {}))
     assert unphased.differences[0].startswith("next_action: published retain_phase_evidence")
+
+
+def test_a_ladder_is_decided_by_the_gates_of_its_scope_at_the_compared_length() -> None:
+    report = REPORTS["activation-scope"]
+    found = parse(document(report))
+    assert found.study.workload.identity["seq_len"] == 2048
+    assert [repeat.peak_mem_mb for repeat in found.repeats] == [9000.0, 8000.0]
+    assert decided(report).reason == "checkpoint_passed_activation_memory_and_throughput_gates"
+    heavier = changed(report, "length_records.1.candidates.1.peak_memory_mb", 8500.0)
+    again = decided(heavier)
+    assert (again.agrees, again.decision) == (False, "tune")
+    few = changed(report, "length_records.1.candidates.0.successful_runs", 2)
+    assert "at least 3 successful repeats" in refusal(few)
+    other = changed(report, "config.optimizer_momentum", 0.9)
+    assert "config.optimizer_momentum: 0.9" in refusal(other)
+    lost = changed(report, "summary.comparisons.0.comparison_seq_len", 4096)
+    assert "none of seq_len 4096 has both" in refusal(lost)
 
 
 # --- both decisions side by side ---------------------------------------------------------------

@@ -10,7 +10,7 @@ from trainperf_mlflow.api.assessing import assessed
 from trainperf_mlflow.api.picturing import attach, compared_pictures
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.evidence.agreement import beside_published
-from trainperf_mlflow.evidence.formats.closing import NAME as CLOSING
+from trainperf_mlflow.evidence.formats import DECIDED_BY_FORMAT
 from trainperf_mlflow.results import Comparison
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def decide_again(
     from trainperf_mlflow.tracking.writing import send_comparison
 
     study, variants = queries.load_study(store, study_id), queries.load_variants(store, study_id)
-    if study.source is not None and study.source.format == CLOSING:
-        return queries.load_comparison(store, study_id)  # its decision belongs to its close
+    if study.source is not None and study.source.format in DECIDED_BY_FORMAT:
+        return queries.load_comparison(store, study_id)
     files = study_files(store, study_id)
     comparison = assessed(store, decide_study(study, variants), variants, files)
     comparison = beside_published(study, comparison)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from trainperf_mlflow.decisions.activation_scope import SCOPE
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.evidence.exported import Exported
 from trainperf_mlflow.evidence.formats import (
+    activation_scope,
     benchmark,
     closing,
     memory_budget,
@@ -23,6 +25,8 @@ from trainperf_mlflow.evidence.reading import Document, Json
 from trainperf_mlflow.messages import shown
 
 MANIFEST_SCHEMA = "performance-evidence-manifest/v1"
+# Formats whose decision is no study policy's: to compare the study again would replace it.
+DECIDED_BY_FORMAT = frozenset({closing.NAME, activation_scope.NAME})
 
 _BY_SCHEMA: Mapping[str, Callable[[Document], Imported]] = MappingProxyType(
     {
@@ -64,6 +68,9 @@ def parse(document: Document) -> Imported:
             "import the reports that it lists"
         )
     found = _BY_SCHEMA.get(schema) if isinstance(schema, str) else None
+    config = document.content.get("config")
+    if isinstance(config, dict) and config.get("comparison_scope") == SCOPE:
+        found = activation_scope.parse  # the stage of 76, but a ladder of lengths
     if found is None and schema in (None, PROJECT_SCHEMA) and isinstance(stage, str):
         found = _BY_STAGE.get(stage)
     if found is None:
@@ -93,6 +100,7 @@ def build(exported: Exported, name: str) -> Json:
 __all__ = [
     "BASELINE_ID",
     "BUDGET_ID",
+    "DECIDED_BY_FORMAT",
     "MANIFEST_SCHEMA",
     "PROJECT_SCHEMA",
     "STRATEGY_ID",
