@@ -30,7 +30,8 @@ class PhaseEstimate(Record):
     peak_mem_mb: float
     categories: dict[str, float]
     flops: float
-    moved_bytes: float = 0.0  # each operation's inputs and results, nothing cached or fused
+    # Each operation's inputs and results, nothing cached or fused; None where it was not asked.
+    moved_bytes: float | None = None
 
 
 class VariantEstimate(Record):
@@ -114,7 +115,7 @@ def roofline_ms(
     if precision not in peaks.tflops:
         return None
     return sum(
-        bound_ms(phase.flops, phase.moved_bytes, peaks, precision)
+        bound_ms(phase.flops, phase.moved_bytes or 0.0, peaks, precision)
         for name, phase in phases.items()
         if name != EVALUATION
     )

@@ -57,7 +57,11 @@ def estimate(
             roofline_evidence=None if peaks is None else "theoretical",
             variants=tuple(
                 _under_roofline(
-                    estimate_variant(plan.task, variant, target, device_memory_mb), peaks, variant
+                    estimate_variant(
+                        plan.task, variant, target, device_memory_mb, traffic=peaks is not None
+                    ),
+                    peaks,
+                    variant,
                 )
                 for variant in plan.variants()
             ),

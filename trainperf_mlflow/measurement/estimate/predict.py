@@ -43,7 +43,12 @@ MICROSTEPS = 2
 
 
 def estimate_variant(
-    task: str, variant: Variant, target: Target, device_memory_mb: float | None = None
+    task: str,
+    variant: Variant,
+    target: Target,
+    device_memory_mb: float | None = None,
+    *,
+    traffic: bool = False,
 ) -> VariantEstimate:
     """Predict one variant's step; what cannot be modelled is ``unsupported``, with the reason.
 
@@ -52,9 +57,9 @@ def estimate_variant(
     """
     try:
         found = (
-            _custom_step(task, variant.config, target)
+            _custom_step(task, variant.config, target, traffic)
             if is_custom(task)
-            else causal_lm_step(parse_config(task, variant.config), target)
+            else causal_lm_step(parse_config(task, variant.config), target, traffic=traffic)
         )
     except UnsupportedError as error:
         return VariantEstimate(
@@ -83,7 +88,7 @@ class Step(NamedTuple):
     not_modelled: tuple[str, ...]
 
 
-def causal_lm_step(config: CausalLMConfig, target: Target) -> Step:
+def causal_lm_step(config: CausalLMConfig, target: Target, *, traffic: bool = False) -> Step:
     """The built-in task's step.
 
     Raises:
@@ -95,7 +100,7 @@ def causal_lm_step(config: CausalLMConfig, target: Target) -> Step:
         raise UnsupportedError(COMPILES)
     if config.offload and not target.accelerator:
         raise UnsupportedError("offload moves saved tensors to the host, which the CPU is itself")
-    ledger = _ledger(target, fused=config.fused)
+    ledger = _ledger(target, fused=config.fused, traffic=traffic)
     try:
         with as_on(target, ledger):
             phases = _phases(lambda: fake_causal_lm(config), ledger, target, same_passes=True)
@@ -104,8 +109,8 @@ def causal_lm_step(config: CausalLMConfig, target: Target) -> Step:
     return Step(phases, _not_modelled(target, ledger))
 
 
-def _custom_step(task: str, config: Mapping[str, Setting], target: Target) -> Step:
-    ledger = _ledger(target)
+def _custom_step(task: str, config: Mapping[str, Setting], target: Target, traffic: bool) -> Step:
+    ledger = _ledger(target, traffic=traffic)
     try:
         with as_on(target, ledger):
             phases = _phases(lambda: build_task(task, config, 0, CPU, 0), ledger, target)
@@ -137,9 +142,10 @@ def _not_modelled(target: Target, ledger: Ledger) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _ledger(target: Target, *, fused: bool = False) -> Ledger:
+def _ledger(target: Target, *, fused: bool = False, traffic: bool = False) -> Ledger:
     return Ledger(
         workspace=target.workspace,
+        traffic=traffic,
         host_scalars=target.accelerator and not fused,
     )
 
@@ -188,7 +194,8 @@ def _phases(
             flops=sum(segments[i].flops for i in measured if segments[i].name == name)
             * (repeated if name in (FORWARD, BACKWARD) else 1),
             moved_bytes=sum(segments[i].moved_bytes for i in measured if segments[i].name == name)
-            * (repeated if name in (FORWARD, BACKWARD) else 1),
+            * (repeated if name in (FORWARD, BACKWARD) else 1)
+            or None,
         )
         for name in PHASES
         if name in peaks
