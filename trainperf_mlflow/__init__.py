@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainperf_mlflow.analysis.roofline_source import estimate_roofline
     from trainperf_mlflow.api import (
         compare,
+        compare_runs,
         decisions,
         doctor,
         estimate,
@@ -78,6 +79,7 @@ _HOMES = {
     "benchmark_fn": "measurement.benchmark",
     "build_regression_evidence": "decisions.regression",
     "compare": "api",
+    "compare_runs": "api",
     "decide_memory_budget": "decisions.memory_budget",
     "decide_memory_strategy": "decisions.memory_strategy",
     "decide_regression_adoption": "decisions.regression",
@@ -143,6 +145,7 @@ __all__ = [
     "benchmark_fn",
     "build_regression_evidence",
     "compare",
+    "compare_runs",
     "decide_memory_budget",
     "decide_memory_strategy",
     "decide_regression_adoption",

@@ -1,5 +1,6 @@
 """The use cases, one file each: the only place where the rooms meet."""
 
+from trainperf_mlflow.api.comparing import compare_runs
 from trainperf_mlflow.api.estimating import estimate
 from trainperf_mlflow.api.examining import doctor
 from trainperf_mlflow.api.exporting import export, export_text, write_report
@@ -15,6 +16,7 @@ from trainperf_mlflow.api.tracing import compare_traces, trace
 
 __all__ = [
     "compare",
+    "compare_runs",
     "compare_traces",
     "decisions",
     "doctor",

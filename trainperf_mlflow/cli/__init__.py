@@ -10,10 +10,18 @@ from typing import Any
 
 import click
 
+from trainperf_mlflow.cli.compare import compare
 from trainperf_mlflow.cli.estimate import estimate
 from trainperf_mlflow.cli.exporting import export
 from trainperf_mlflow.cli.importing import import_reports
-from trainperf_mlflow.cli.options import Group, one_line, plan_options, store_options, tell
+from trainperf_mlflow.cli.options import (
+    Group,
+    one_line,
+    plan_options,
+    print_comparison,
+    store_options,
+    tell,
+)
 from trainperf_mlflow.cli.phase import phase
 from trainperf_mlflow.cli.profile import profile
 from trainperf_mlflow.cli.show import runs, show
@@ -65,24 +73,9 @@ def measure(
     comparison = api.measure(
         made, tracking_uri=tracking_uri, experiment=experiment, progress=sys.stderr
     )
-    _print_comparison(comparison, output)
+    print_comparison(comparison, output)
     links = api.study_links(comparison.study_id, tracking_uri=tracking_uri)
     tell(where_to_look(links), err=output == "json")
-
-
-@cli.command()
-@click.argument("study")
-@store_options
-def compare(study: str, tracking_uri: str | None, experiment: str | None, output: str) -> None:
-    """Decide again about STUDY from what MLflow holds.
-
-    STUDY is a run id, a unique prefix of one, or a study's name (the newest of
-    that name).
-    """
-    from trainperf_mlflow import api
-
-    comparison = api.compare(study, tracking_uri=tracking_uri, experiment=experiment)
-    _print_comparison(comparison, output)
 
 
 @cli.command()
@@ -155,6 +148,7 @@ def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> Non
         sys.exit(EXIT_NOTHING_MEASURED)
 
 
+cli.add_command(compare)
 cli.add_command(estimate)
 cli.add_command(export)
 cli.add_command(import_reports)
@@ -164,17 +158,6 @@ cli.add_command(runs)
 cli.add_command(show)
 cli.add_command(trace)
 cli.add_command(ui)
-
-
-def _print_comparison(comparison: Any, output: str) -> None:
-    import json
-
-    from trainperf_mlflow.reporting.table import comparison_text
-
-    if output == "json":
-        tell(json.dumps(comparison.summary()))
-    else:
-        tell(comparison_text(comparison))
 
 
 def where_to_look(links: dict[str, str]) -> str:

@@ -84,6 +84,23 @@ def memory_mb(name: str, text: str | None) -> float | None:
     raise PlanError(f"--{name}: {text!r} is no memory; give a positive number of MiB, e.g. 12227")
 
 
+def pairs(name: str, texts: Iterable[str]) -> dict[str, str]:
+    """NAME=VALUE texts as a mapping of texts.
+
+    Raises:
+        PlanError: one is no such pair, or a name is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in _split(texts):
+        key, separator, value = (part.strip() for part in text.partition("="))
+        if not key or not value or not separator:
+            raise PlanError(f"--{name}: {text!r} is not of the form NAME=VALUE")
+        if key in found:
+            raise PlanError(f"--{name}: {key!r} is given twice; give it once")
+        found[key] = value
+    return found
+
+
 def _split(texts: Iterable[str]) -> Iterable[str]:
     for text in texts:
         yield from (part.strip() for part in text.split(LIST_SEPARATOR) if part.strip())

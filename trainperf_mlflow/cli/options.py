@@ -65,6 +65,17 @@ def one_line(text: str) -> str:
     )
 
 
+def print_comparison(comparison: Any, output: str) -> None:
+    import json
+
+    from trainperf_mlflow.reporting.table import comparison_text
+
+    if output == "json":
+        tell(json.dumps(comparison.summary()))
+    else:
+        tell(comparison_text(comparison))
+
+
 format_option = click.option(
     "--format",
     "output",

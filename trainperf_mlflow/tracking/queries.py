@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from mlflow.exceptions import MlflowException
 from trainperf_mlflow.analysis.metrics import variant_values
 from trainperf_mlflow.errors import PlanError, StoreError
 from trainperf_mlflow.results import (
+    BlockValues,
     Comparison,
     RepeatValues,
     Status,
@@ -24,6 +26,7 @@ from trainperf_mlflow.results import (
     VariantValues,
 )
 from trainperf_mlflow.tracking import names
+from trainperf_mlflow.tracking.blocks import Key, load_blocks, with_blocks
 from trainperf_mlflow.tracking.search import runs_of_study, search_runs
 from trainperf_mlflow.tracking.store import Store, reason, refusals
 from trainperf_mlflow.tracking.uris import masked
@@ -75,26 +78,9 @@ def find_study(store: Store, ref: str) -> str:
         if found is not None:
             return found
     with refusals(store.tracking_uri):
-        if len(ref) >= MIN_PREFIX and re.fullmatch(r"[0-9a-f]+", ref):
-            ids = [
-                str(run.info.run_id) for run in _studies(store, f"attributes.run_id LIKE '{ref}%'")
-            ]
-            if len(ids) > 1:
-                raise PlanError(
-                    f"{ref!r} is the beginning of {len(ids)} studies ({', '.join(ids[:5])}); "
-                    "give more characters"
-                )
-            if ids:
-                return ids[0]
-        # Quotes cannot be escaped in MLflow's filters: a wildcard stands for whatever
-        # is not plain, and the names are compared here.
-        name = names.cut(ref, names.MAX_NAME)
-        pattern = re.sub(r"[^A-Za-z0-9 -]", "_", name)
-        named = [
-            run
-            for run in _studies(store, f"attributes.run_name LIKE '{pattern}'")
-            if run.info.run_name == name
-        ]
+        search = partial(_studies, store)
+        meant = by_prefix(ref, search, "studies")
+        named = [meant] if meant else by_name(ref, search)
     if named:
         return str(named[0].info.run_id)
     raise PlanError(
@@ -102,6 +88,33 @@ def find_study(store: Store, ref: str) -> str:
         f"give a run id, {MIN_PREFIX} or more characters of one, "
         "or a study's name ('trainperf decisions' lists them), or another --experiment"
     )
+
+
+def by_prefix(ref: str, search: Callable[[str], list[Run]], what: str) -> Run | None:
+    """The run whose id begins so; None where there is none, or where this is no beginning.
+
+    Raises:
+        PlanError: there are several.
+    """
+    if len(ref) < MIN_PREFIX or not re.fullmatch(r"[0-9a-f]+", ref):
+        return None
+    found = search(f"attributes.run_id LIKE '{ref}%'")
+    if len(found) > 1:
+        ids = ", ".join(str(run.info.run_id) for run in found[:5])
+        raise PlanError(
+            f"{ref!r} is the beginning of {len(found)} {what} ({ids}); give more characters"
+        )
+    return found[0] if found else None
+
+
+def by_name(ref: str, search: Callable[[str], list[Run]]) -> list[Run]:
+    """The runs of this name, the newest first."""
+    # Quotes cannot be escaped in MLflow's filters: a wildcard stands for whatever
+    # is not plain, and the names are compared here.
+    name = names.cut(ref, names.MAX_NAME)
+    pattern = re.sub(r"[^A-Za-z0-9 -]", "_", name)
+    found = search(f"attributes.run_name LIKE '{pattern}'")
+    return [run for run in found if run.info.run_name == name]
 
 
 def _named(store: Store) -> str:
@@ -152,6 +165,7 @@ def load_variants(store: Store, study_id: str) -> tuple[VariantValues, ...]:
     with refusals(store.tracking_uri):
         store = _where(store, study_id)
         found = runs_of_study(store, study_id)
+    blocks = load_blocks(store, study_id)
     variant_runs = {
         run.data.tags.get(names.VARIANT): run.info.run_id
         for run in found
@@ -163,20 +177,25 @@ def load_variants(store: Store, study_id: str) -> tuple[VariantValues, ...]:
             _repeat_runs(found, variant.name),
             variant_runs.get(variant.name),
             study.workload.unsupported.get(variant.name),
+            blocks,
         )
         for variant in study.variants
     )
 
 
 def _values(
-    variant: Variant, repeats: list[Run], run_id: str | None, unsupported: str | None
+    variant: Variant,
+    repeats: list[Run],
+    run_id: str | None,
+    unsupported: str | None,
+    blocks: dict[Key, tuple[BlockValues, ...]],
 ) -> VariantValues:
     tags = [run.data.tags for run in repeats]
     verdicts = {"true": True, "false": False}
     details = [tag[names.EFFECT_DETAIL] for tag in tags if names.EFFECT_DETAIL in tag]
     return variant_values(
         variant,
-        [_repeat_values(run) for run in repeats],
+        [with_blocks(_repeat_values(run), variant.name, blocks) for run in repeats],
         effects=[
             verdicts.get(tag.get(names.EFFECT_VERIFIED, ""))
             for tag in tags
