@@ -99,7 +99,9 @@ def test_the_study_bears_question_and_answer(measured: Measured) -> None:
     assert tags["trainperf.rollback"] == "false"
     assert tags["trainperf.best_candidate"] == measured.output["best_candidate"]
     assert tags["mlflow.note.content"].startswith("**accept")
-    assert {"study.json", "comparison.json"} <= files(measured, measured.study)
+    assert {"study.json", "comparison.json", "blocks.json"} <= files(measured, measured.study)
+    assert tags["trainperf.confidence"] == "confirmed"
+    assert tags["trainperf.direction"] in ("faster", "slower", "same", "undecided")
     params = measured.study.data.params
     assert params["plan.repeats"] == "3"
     assert params["workload.weights"] == "random"
@@ -107,6 +109,13 @@ def test_the_study_bears_question_and_answer(measured: Measured) -> None:
     assert {"delta/step_time_ms", "delta/step_time_pct", "speedup", "delta/peak_mem_mb"} <= set(
         metrics
     )
+    assert {"delta/step_time_pct_low", "delta/step_time_pct_high"} <= set(metrics)
+    assert (
+        metrics["delta/step_time_pct_low"]
+        <= metrics["delta/step_time_pct"]
+        <= metrics["delta/step_time_pct_high"]
+    )
+    assert {"delta/step_time_ms_low", "delta/step_time_ms_high"} <= set(metrics)
     assert {"delta/peak_mem_pct", "delta/samples_per_s", "delta/loss", "delta/eval_loss"} <= set(
         metrics
     )

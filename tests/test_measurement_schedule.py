@@ -16,7 +16,7 @@ def rounds(count: int, seed: int, blocks: int = 4) -> list[Round]:
 
 def test_every_round_starts_every_variant_once_and_gives_each_all_its_blocks() -> None:
     for index, planned in enumerate(rounds(20, seed=7)):
-        assert planned.index == index
+        assert planned.number == index
         assert len(planned.blocks) == 4
         for order in (planned.starts, *planned.blocks):
             assert sorted(order) == sorted(VARIANTS)
@@ -25,12 +25,12 @@ def test_every_round_starts_every_variant_once_and_gives_each_all_its_blocks() -
 def test_the_exact_order_of_a_seed_never_changes() -> None:
     assert list(islice(paired_rounds(["baseline", "bf16"], 3, seed=42), 2)) == [
         Round(
-            index=0,
+            number=0,
             starts=("bf16", "baseline"),
             blocks=(("baseline", "bf16"), ("bf16", "baseline"), ("baseline", "bf16")),
         ),
         Round(
-            index=1,
+            number=1,
             starts=("bf16", "baseline"),
             blocks=(("bf16", "baseline"), ("baseline", "bf16"), ("baseline", "bf16")),
         ),

@@ -196,6 +196,13 @@ class BlockValues(Record):
     cpu: float | None = None  # CPU time over wall time
 
 
+class StudyBlocks(Record):
+    """The blocks of all repeats, by variant and round: ``blocks.json``."""
+
+    schema_version: Literal["trainperf-blocks/v1"] = "trainperf-blocks/v1"
+    variants: dict[str, dict[int, tuple[BlockValues, ...]]]
+
+
 class RepeatValues(Record):
     """A repeat as a comparison reads it: status, metrics by their MLflow names, its blocks."""
 

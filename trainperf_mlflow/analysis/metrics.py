@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
+from trainperf_mlflow.analysis.signal import block_values
 from trainperf_mlflow.results import Effect, Repeat, RepeatValues, Status, Variant, VariantValues
 
 # The worst first: one diverged repeat tells more about a change than one that ran out of time.
@@ -137,6 +138,11 @@ def repeat_values(repeat: Repeat, *, compiled: bool, run_id: str | None = None) 
         run_id=run_id,
         quality_checked=repeat.quality_checked and repeat.eval_loss is not None,
         metrics=repeat_metrics(repeat, compiled=compiled),
+        blocks=tuple(
+            values
+            for block in repeat.blocks
+            if (values := block_values(block, repeat.samples_per_step)) is not None
+        ),
     )
 
 

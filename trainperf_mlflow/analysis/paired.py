@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from statistics import NormalDist, median, variance
 from typing import NamedTuple
 
+from trainperf_mlflow.analysis.rounds import saved_by_round
 from trainperf_mlflow.analysis.sequential import (
     MIN_PROCESS_PAIRS,
     PAIRS_PER_PROCESS_PAIR,
@@ -153,6 +154,27 @@ def direction_of(low_pct: float, high_pct: float, margin_pct: float) -> Directio
     if high_pct < -margin_pct:
         return "slower"
     return "same" if low_pct >= -margin_pct and high_pct <= margin_pct else "undecided"
+
+
+def interval_deltas(
+    baseline: VariantValues, candidate: VariantValues, time: PairedEstimate | None
+) -> dict[str, float]:
+    """What the pairs and rounds add to a comparison's ``delta``; bounds that are not known are
+    absent."""
+    deltas: dict[str, float | None] = {}
+    if time is not None:
+        deltas |= {
+            "step_time_pct": time.estimate_pct,
+            "step_time_pct_low": time.low_pct,
+            "step_time_pct_high": time.high_pct,
+            "step_time_ms_low": time.saved_ms_low,
+            "step_time_ms_high": time.saved_ms_high,
+            "speedup": time.speedup,
+        }
+        memory = saved_by_round(baseline, candidate, "peak_mem_mb")
+        if memory is not None and baseline.peak_mem_source == candidate.peak_mem_source:
+            deltas |= {"peak_mem_mb_low": memory.low, "peak_mem_mb_high": memory.high}
+    return {name: value for name, value in deltas.items() if value is not None}
 
 
 def more_for(estimate: PairedEstimate, target_pct: float) -> int | None:

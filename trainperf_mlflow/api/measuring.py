@@ -15,6 +15,8 @@ from trainperf_mlflow.analysis.assessment import assess
 from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.picturing import measured_pictures
 from trainperf_mlflow.api.predicting import predict_measured
+from trainperf_mlflow.analysis.sequential import hopeless
+from trainperf_mlflow.decisions.evidence import OPEN_REASONS
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import Interrupted, MeasurementError, StoreError
@@ -230,8 +232,11 @@ def _run(
         if teller is not None:
             teller.running(variant, index, job.repeats)
 
+    def enough(rounds: int) -> bool:
+        return rounds in plan.looks[:-1] and _settled(plan, recorder, rounds)
+
     rounds = 0
-    for repeat in conduct(job, launcher.worker, announce):
+    for repeat in conduct(job, launcher.worker, announce, enough=enough):
         rounds = max(rounds, repeat.index + 1)
         recorder.record_repeat(repeat)
         interruption.check()
@@ -239,11 +244,27 @@ def _run(
             teller.advance(
                 repeat.variant, repeat.index, job.repeats, repeat.status.value, _detail(repeat)
             )
+    recorder.record_blocks()
     if teller is not None and plan.max_time is not None and rounds < plan.repeats:
         teller.say(
             f"stopped after {rounds} of {plan.repeats} rounds: the {plan.max_time:.0f} s of "
             "--max-time are used up"
         )
+
+
+def _settled(plan: Plan, recorder: Recorder, rounds: int) -> bool:
+    """Whether more rounds would change nothing: all is decided, or none of it can be."""
+    with suppress(MeasurementError):  # no baseline yet: go on
+        comparison = decide_study(recorder.study, recorder.values())
+        more = [
+            item.time.more_pairs if item.time is not None else None
+            for item in comparison.candidates
+            if item.decision.reason in OPEN_REASONS
+            or (item.time is not None and item.time.direction == "undecided")
+        ]
+        left = (plan.looks[-1] - rounds) * plan.blocks_per_repeat
+        return not more or hopeless(more, left)
+    return False
 
 
 def _detail(repeat: Repeat) -> str:

@@ -254,6 +254,25 @@ REASONS: MappingProxyType[str, Reason] = MappingProxyType(
             "some repeats did not succeed",
             "部分重复运行没有成功",
         ),
+        # what the intervals say
+        "gain_not_confirmed": Reason(
+            "tune",
+            "measure_more_pairs",
+            "the gain is not confirmed by its interval",
+            "收益尚未被区间证实",
+        ),
+        "more_pairs_needed": Reason(
+            "tune",
+            "measure_more_pairs",
+            "the interval still allows a gain that would pass",
+            "区间仍允许足够的收益，需要更多配对测量",
+        ),
+        "measurement_unfit": Reason(
+            "tune",
+            "measure_on_a_quiet_machine",
+            "the measurement is too disturbed for a verdict",
+            "测量受干扰过大，无法下结论",
+        ),
         # a probe
         "nothing_to_compare": Reason(
             "measure",

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from trainperf_mlflow.analysis.compare import Difference, compare, describe, measured
 from trainperf_mlflow.analysis.metrics import break_even_steps
+from trainperf_mlflow.analysis.paired import estimate_time, interval_deltas, pairs_of
+from trainperf_mlflow.analysis.sequential import level_per_look, looks_allowed
 from trainperf_mlflow.decisions.case import Case, Choice, Policy
+from trainperf_mlflow.decisions.evidence import measured_in_blocks, with_evidence
 from trainperf_mlflow.decisions.goal import goal_gain
 from trainperf_mlflow.decisions.guards import (
     after_rule,
@@ -24,6 +28,7 @@ from trainperf_mlflow.results import (
     Comparison,
     Decision,
     Evaluation,
+    PairedEstimate,
     Status,
     Study,
     VariantValues,
@@ -51,8 +56,15 @@ def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
         return _probe(study, ordered)
     baseline, candidates = _roles(study, ordered)
     policy = _known_policy(study)
-    cases = [_case(study, policy, baseline, candidate) for candidate in candidates]
-    compared = [_decide_candidate(study, policy, case) for case in cases]
+    times = [_time(study, baseline, candidate, len(candidates)) for candidate in candidates]
+    cases = [
+        _case(study, policy, baseline, candidate, time)
+        for candidate, time in zip(candidates, times, strict=True)
+    ]
+    compared = [
+        _decide_candidate(study, policy, case, time)
+        for case, time in zip(cases, times, strict=True)
+    ]
     best, decision, evaluations = _choose(policy, cases, compared)
     compared = [
         item.model_copy(update={"evaluation": evaluations.get(item.variant)}) for item in compared
@@ -68,7 +80,9 @@ def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
             *_repeat_warnings(baseline),
             *_warnings(cases),
             *_reserved_warnings(evaluations.values()),
-            *_spread_warnings([baseline, *candidates]),
+            *_disturbed_warnings(compared),
+            # An interval says it better.
+            *_spread_warnings([] if any(times) else [baseline, *candidates]),
         ),
         thresholds=_thresholds(study, policy),
     )
@@ -137,22 +151,55 @@ def _thresholds(study: Study, policy: Policy) -> dict[str, float]:
     return own | {key: study.thresholds[key] for key in policy.optional if key in study.thresholds}
 
 
-def _case(study: Study, policy: Policy, baseline: VariantValues, candidate: VariantValues) -> Case:
+def _time(
+    study: Study, baseline: VariantValues, candidate: VariantValues, candidates: int
+) -> PairedEstimate | None:
+    """What the pairs say about a candidate's time, at the level that the plan's looks leave."""
+    adaptive = study.plan.get("blocks") == "auto" and study.plan.get("max_time") is not None
+    repeats = study.plan.get("repeats")
+    looks = len(looks_allowed(repeats if isinstance(repeats, int) else 3, adaptive))
+    return estimate_time(
+        pairs_of(baseline, candidate),
+        device=study.workload.device,
+        data_workers=any(bool(v.config.get("num_workers")) for v in (baseline, candidate)),
+        level=level_per_look(looks, candidates),
+        looks=looks,
+    )
+
+
+def _case(
+    study: Study,
+    policy: Policy,
+    baseline: VariantValues,
+    candidate: VariantValues,
+    time: PairedEstimate | None,
+) -> Case:
+    difference = compare(baseline, candidate)
     return Case(
         baseline=baseline,
         candidate=candidate,
-        difference=compare(baseline, candidate),
+        difference=replace(
+            difference, delta=difference.delta | interval_deltas(baseline, candidate, time)
+        ),
         thresholds=_thresholds(study, policy),
         goal=GOALS[study.goal] if study.goal else None,
     )
 
 
-def _decide(policy: Policy, case: Case) -> Decision:
+def _decide(policy: Policy, case: Case, time: PairedEstimate | None) -> Decision:
     guarded = before_rule(case.candidate, case.difference, policy.name)
-    return guarded or after_rule(policy.decide(case), case.candidate)
+    if guarded is not None:
+        return guarded
+    decision = after_rule(policy.decide(case), case.candidate)
+    # Imported runs were not paired: the bare rule decides about them.
+    if not measured_in_blocks(case.candidate):
+        return decision
+    return with_evidence(decision, policy.decide, case, time)
 
 
-def _decide_candidate(study: Study, policy: Policy, case: Case) -> CandidateComparison:
+def _decide_candidate(
+    study: Study, policy: Policy, case: Case, time: PairedEstimate | None
+) -> CandidateComparison:
     others = [
         other
         for name, other in POLICIES.items()
@@ -161,11 +208,14 @@ def _decide_candidate(study: Study, policy: Policy, case: Case) -> CandidateComp
     return _candidate(
         case.candidate,
         case.difference,
-        decision=_decide(policy, case),
+        decision=_decide(policy, case, time),
         others={
-            other.name: _decide(other, _case(study, other, case.baseline, case.candidate))
+            other.name: _decide(
+                other, _case(study, other, case.baseline, case.candidate, time), time
+            )
             for other in others
         },
+        time=time,
     )
 
 
@@ -174,6 +224,7 @@ def _candidate(
     difference: Difference | None,
     decision: Decision,
     others: Mapping[str, Decision],
+    time: PairedEstimate | None = None,
 ) -> CandidateComparison:
     ran = has_ok_repeat(variant)
     metrics = dict(variant.metrics)
@@ -198,6 +249,7 @@ def _candidate(
         other_decisions=dict(others),
         note=note,
         pairs=difference.pairs if difference else 0,
+        time=time,
         run_id=variant.run_id,
     )
 
@@ -313,6 +365,15 @@ def _reserved_warnings(evaluations: Iterable[Evaluation]) -> Iterator[str]:
 def _repeat_warnings(variant: VariantValues) -> Iterator[str]:
     if failed_repeats(variant):
         yield f"{variant.name}: {_outcome(variant)}"
+
+
+def _disturbed_warnings(compared: Sequence[CandidateComparison]) -> Iterator[str]:
+    for item in compared:
+        if item.time is not None and item.time.disturbed_pairs:
+            yield (
+                f"{item.variant}: other programs kept a core from the training in "
+                f"{item.time.disturbed_pairs} of {item.time.pairs} pairs"
+            )
 
 
 def _spread_warnings(variants: Sequence[VariantValues]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def conduct(
     names = [name for name in variants if name not in job.workload.unsupported]
     conductor = _Conductor(job, variants, start_worker, announce)
     for planned in islice(paired_rounds(names, job.blocks, job.seed), job.repeats):
-        if planned.index and job.max_time_s is not None and clock() - begin >= job.max_time_s:
+        if planned.number and job.max_time_s is not None and clock() - begin >= job.max_time_s:
             return
         for repeat in conductor.round(planned):
             if variants[repeat.variant].role == "baseline":
@@ -88,7 +88,7 @@ def conduct(
             yield repeat
         if len(baseline_outcomes) >= BASELINE_ATTEMPTS and Status.OK not in baseline_outcomes:
             return
-        if enough(planned.index + 1):
+        if enough(planned.number + 1):
             return
 
 
@@ -165,8 +165,8 @@ class _Conductor:
         self, name: str, planned: Round, attempts: dict[str, Attempt], cleanup: ExitStack
     ) -> None:
         if name not in attempts:
-            self._announce(name, planned.index)
-            attempts[name] = Attempt(self._job, self._variants[name], planned.index)
+            self._announce(name, planned.number)
+            attempts[name] = Attempt(self._job, self._variants[name], planned.number)
         attempts[name].start(self._start_worker, cleanup)
 
     def _warm_up(self, attempts: Sequence[Attempt]) -> None:

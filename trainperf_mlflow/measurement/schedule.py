@@ -22,13 +22,13 @@ class Round(NamedTuple):
     candidate's.
     """
 
-    index: int
+    number: int
     starts: tuple[str, ...]
     blocks: tuple[tuple[str, ...], ...]
 
 
 def paired_rounds(variants: Sequence[str], blocks: int, seed: int) -> Iterator[Round]:
-    """Rounds without end; what one of them looks like depends on the seed and its index alone.
+    """Rounds without end; what one of them looks like depends on the seed and its number alone.
 
     >>> first = next(paired_rounds(["a", "b"], 2, seed=1))
     >>> first.starts, first.blocks

@@ -125,6 +125,9 @@ def difference_lines(column: Column, delta: Mapping[str, float]) -> list[str]:
     sign = value or percent or 0.0
     word = "saves" if sign > 0 else "costs" if sign < 0 else "same"
     lines = [f"{word} {number(abs(value), column.decimals)}" if sign else word]
+    low, high = (delta.get(f"{column.percent}_{end}") for end in ("low", "high"))
+    if percent is not None and low is not None and high is not None:
+        return [*lines, f"{percent:+.1f} %", f"[{low:+.1f}, {high:+.1f}]"]
     return lines if percent is None or not sign else [*lines, f"{number(abs(percent), 1)} %"]
 
 
@@ -145,6 +148,8 @@ def _name(name: str) -> Text:
 
 def _verdict(candidate: CandidateComparison) -> Text:
     text = Text(candidate.decision.decision, style=_COLOURS[candidate.decision.decision])
+    if candidate.time is not None:
+        text.append(f"\n{candidate.time.direction}", style="dim")
     if candidate.status.value != "ok":
         text.append(f"\n{candidate.status.value}", style="red")
     return text

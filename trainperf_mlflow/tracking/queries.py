@@ -18,6 +18,7 @@ from trainperf_mlflow.analysis.metrics import variant_values
 from trainperf_mlflow.errors import PlanError, StoreError
 from trainperf_mlflow.results import (
     BlockValues,
+    BlockValues,
     Comparison,
     RepeatValues,
     Status,
@@ -26,6 +27,7 @@ from trainperf_mlflow.results import (
     VariantValues,
 )
 from trainperf_mlflow.tracking import names
+from trainperf_mlflow.tracking.blocks import Key, load_blocks, with_blocks
 from trainperf_mlflow.tracking.blocks import Key, load_blocks, with_blocks
 from trainperf_mlflow.tracking.search import runs_of_study, search_runs
 from trainperf_mlflow.tracking.store import Store, reason, refusals
@@ -177,6 +179,7 @@ def load_variants(store: Store, study_id: str) -> tuple[VariantValues, ...]:
             _repeat_runs(found, variant.name),
             variant_runs.get(variant.name),
             study.workload.unsupported.get(variant.name),
+            blocks,
             blocks,
         )
         for variant in study.variants

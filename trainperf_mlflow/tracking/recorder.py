@@ -27,6 +27,7 @@ from trainperf_mlflow.results import (
     VariantValues,
 )
 from trainperf_mlflow.tracking import names, writing
+from trainperf_mlflow.tracking.blocks import send_blocks
 from trainperf_mlflow.tracking.pictures import send_pictures
 from trainperf_mlflow.tracking.search import runs_of_study
 from trainperf_mlflow.tracking.spool import Spool, SpoolError, StudyFolder, Target
@@ -71,6 +72,7 @@ class Recorder:
         self._left_runs: dict[Key, str] = {}  # such runs, found in the store
         self._terminal: dict[str, writing.RunStatus] = {}  # runs that had ended before a resume
         self._planned_ends: set[str] = set()
+        self._blocks_planned = False
         self._over = False
         self._problems: list[str] = []  # unreadable files: keep the folder
         self._jobs: dict[str, Callable[[], None]] = {}
@@ -184,6 +186,15 @@ class Recorder:
         self._plan_variant_end(name)
         self._deliver()
 
+    def record_blocks(self) -> None:
+        """All blocks until now, so that what MLflow holds can be decided about."""
+        self._plan_blocks()
+        self._deliver()
+
+    def _plan_blocks(self) -> None:
+        values, self._blocks_planned = self.values(), True
+        self._jobs["blocks"] = lambda: send_blocks(self.store, self.study_id, values)
+
     def values(self) -> tuple[VariantValues, ...]:
         """All variants as measured, from memory: for a decision while the store is away."""
         return tuple(self._values(variant) for variant in self.study.variants)
@@ -204,6 +215,8 @@ class Recorder:
         self._keep(lambda: self.folder.write_comparison(comparison, note))
         for name in self._variants:
             self._plan_variant_end(name)
+        if not self._blocks_planned:
+            self._plan_blocks()
         self._jobs["comparison"] = lambda: writing.send_comparison(
             self.store, comparison, note, self.variant_runs
         )
@@ -223,6 +236,7 @@ class Recorder:
             return self.complete
         for name in self._variants:
             self._plan_variant_end(name, stopped=status)
+        self._plan_blocks()
         return self._end(self._terminal.get(self.study_id, status), error)
 
     def _end(self, status: writing.RunStatus, error: str | None = None) -> bool:

@@ -350,11 +350,12 @@ def send_comparison(
     for candidate in comparison.candidates:
         run_id = variant_runs.get(candidate.variant) or candidate.run_id
         if run_id:
-            tags = decision_tags(candidate.decision)
+            tags = {**decision_tags(candidate.decision), **_direction_tags(candidate)}
             _log(client, run_id, tags, _comparison_metrics(candidate))
     best = next((c for c in comparison.candidates if c.variant == comparison.best_candidate), None)
     tags = {
         **decision_tags(comparison.decision),
+        **_direction_tags(best),
         **names.digest_tags({names.COMPARISON_FILE: text}),
         names.BEST_CANDIDATE: comparison.best_candidate,
         names.RUN_COLOUR: colours.of_decision(comparison.decision.decision),
@@ -391,6 +392,11 @@ def decision_tags(decision: Decision) -> dict[str, str | None]:
         names.CONFIDENCE: decision.confidence,
         names.POLICY: decision.policy,
     }
+
+
+def _direction_tags(candidate: CandidateComparison | None) -> dict[str, str | None]:
+    time = candidate.time if candidate else None
+    return {names.DIRECTION: time.direction if time else None}
 
 
 def _comparison_metrics(candidate: CandidateComparison) -> dict[str, float]:

@@ -1,0 +1,48 @@
+"""How sure a difference between two variants is that each round measures once, such as memory."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean, stdev
+
+from trainperf_mlflow.analysis.signed_rank import Interval
+from trainperf_mlflow.results import Status, VariantValues
+
+# Student's t for 95 % and 1 to 30 degrees of freedom; beyond, the normal distribution's.
+_T_95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+_NORMAL_95 = 1.960
+# What counts bytes of the same work gives the same number again: one round is enough.
+_COUNTED = ("peak_mem_mb", "peak_reserved_mb")
+
+
+def saved_by_round(
+    baseline: VariantValues, candidate: VariantValues, metric: str
+) -> Interval | None:
+    """Baseline - candidate, with the 95 % interval of its mean over the rounds.
+
+    Values that are the same in every round are exact. None where the metric is missing, or one
+    round says nothing about how much the next one differs.
+    """
+    before, after = (_values(variant, metric) for variant in (baseline, candidate))
+    saved = [before[index] - after[index] for index in sorted(before.keys() & after.keys())]
+    if not saved or (len(saved) == 1 and metric not in _COUNTED):
+        return None
+    mean = fmean(saved)
+    if len(saved) == 1 or max(saved) == min(saved):
+        return Interval(mean, mean, mean)
+    freedom = len(saved) - 1
+    t = _T_95[freedom - 1] if freedom <= len(_T_95) else _NORMAL_95
+    half = t * stdev(saved) / math.sqrt(len(saved))
+    return Interval(mean, mean - half, mean + half)
+
+
+def _values(variant: VariantValues, metric: str) -> dict[int, float]:
+    return {
+        repeat.index: repeat.metrics[metric]
+        for repeat in variant.repeats
+        if repeat.status is Status.OK and metric in repeat.metrics
+    }
