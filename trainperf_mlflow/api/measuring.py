@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import trainperf_mlflow
 from trainperf_mlflow.analysis.assessment import assess
+from trainperf_mlflow.analysis.sequential import hopeless
 from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.picturing import measured_pictures
 from trainperf_mlflow.api.predicting import predict_measured
-from trainperf_mlflow.analysis.sequential import hopeless
 from trainperf_mlflow.decisions.evidence import OPEN_REASONS
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
