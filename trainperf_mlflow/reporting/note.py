@@ -20,14 +20,14 @@ _MAX_WARNINGS = 8
 # MLflow shows the first few lines of a note: a line's end is no paragraph's.
 _BREAK = "  \n"
 _LINK_TITLES = {
-    "compare": "variants side by side",
-    "charts": "charts of the variants",
-    "curves": "step times of all repeats",
+    "study": "the study",
     "report": "report",
     "pictures": "pictures",
+    "curves": "step times of all repeats",
+    "compare": "variants side by side",
+    "charts": "charts",
     "trace": "trace",
     "experiment": "all studies",
-    "study": "the study",
 }
 _PERFETTO = "Download the trace there and open it in ui.perfetto.dev; it stays in your browser."
 
@@ -120,8 +120,9 @@ def _decision(comparison: Comparison, pages: str) -> str:
     lines = [
         f"**{decision.decision}{of}**{how_sure(decision)} "
         f"(`{decision.reason}`, policy `{decision.policy}`{goal})",
-        _next(decision),
+        # Further down MLflow lays a shade over the note, through which nobody can click.
         pages,
+        _next(decision),
         _short(decision.text, _TEXT_CHARS),
     ]
     return _BREAK.join(line for line in lines if line)
@@ -145,7 +146,8 @@ def _next(decision: Decision) -> str:
 
 def _links(links: Mapping[str, str]) -> tuple[str, str]:
     """One line of links to pages, and a list of the commands."""
-    shown = {_LINK_TITLES.get(name, name): target for name, target in links.items()}
+    order = [*(name for name in _LINK_TITLES if name in links), *links]
+    shown = {_LINK_TITLES.get(name, name): links[name] for name in order}
     pages = [_link(name, target) for name, target in shown.items() if _is_page(target)]
     commands = [f"- {_link(name, to)}" for name, to in shown.items() if not _is_page(to)]
     return " · ".join(pages), "\n".join(commands)
