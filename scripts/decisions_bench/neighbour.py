@@ -19,7 +19,7 @@ import psutil
 
 # How long a neighbour that comes and goes is there, and how long it is away, seconds.
 SHORTEST_S, LONGEST_S = 2.0, 5.0
-_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,6 @@ from trainperf_mlflow.measurement.launcher import (
     Worker,
     default_threads,
     usable_cores,
-    worker_environment,
 )
 from trainperf_mlflow.measurement.pace import steps_per_block
 from trainperf_mlflow.measurement.schedule import Round, paired_rounds
@@ -31,6 +31,8 @@ from trainperf_mlflow.results import Block
 
 WARMUP_STEPS = 10
 SEED = 42
+# More than our own threads and what a system does anyway: somebody else is at work.
+QUIET_CORES = 0.2
 SCRIPTS = Path(__file__).resolve().parents[1]
 
 
@@ -112,6 +114,9 @@ def record(
             **machine(),
         }
     note(f"{setup.condition}, {setup.workload}: {len(rounds)} rounds in {elapsed:.0f} s")
+    others = about["busy_cores"] - about["threads"]
+    if not setup.neighbour and others > QUIET_CORES:
+        note(f"this machine was not quiet: {others:.1f} cores were busy with something else")
     return stream_of(rounds, about)
 
 
@@ -133,11 +138,10 @@ def stream_of(rounds: list[list[list[Block]]], about: dict[str, Any]) -> Stream:
 
 def machine() -> dict[str, Any]:
     """What the docs say of the machine."""
-    environment = worker_environment(dict())
     return {
         "cpu": _cpu_name(),
         "cores": usable_cores(),
-        "threads": default_threads(environment),
+        "threads": default_threads(os.environ),
         "python": platform.python_version(),
         "torch": version("torch"),
     }

@@ -56,7 +56,8 @@ class Sides(NamedTuple):
 class Study(NamedTuple):
     """Consecutive rounds of a stream, as a comparison of two of its variants.
 
-    The candidate's times are multiplied by ``factor``.
+    The candidate's times are multiplied by ``factor``. In rounds that are ``swapped`` the two
+    variants change roles: which of two identical processes is the candidate is left to chance.
     """
 
     stream: Stream
@@ -65,6 +66,7 @@ class Study(NamedTuple):
     baseline: int
     candidate: int
     factor: float = 1.0
+    swapped: tuple[bool, ...] = ()
 
     def sides(self, order: Order) -> Sides:
         """The blocks as the order gives them to baseline and candidate.
@@ -93,8 +95,9 @@ class Study(NamedTuple):
         pairs = []
         for number in range(self.first, self.first + rounds):
             for place in range(self.stream.pairs_per_round):
-                before = self._values(number, place, self.baseline, 1.0)
-                after = self._values(number, place, self.candidate, self.factor)
+                baseline, candidate = self._roles(number)
+                before = self._values(number, place, baseline, 1.0)
+                after = self._values(number, place, candidate, self.factor)
                 processes = (number, place, place) if alone else (number, 0, 0)
                 pairs.append(Pair(processes, before, after))
         return pairs
@@ -119,8 +122,15 @@ class Study(NamedTuple):
 
     def _blocks(self, values: np.ndarray) -> np.ndarray:
         """The study's part of the values, baseline and candidate in turn."""
-        own = values[self.first : self.first + self.rounds][:, :, [self.baseline, self.candidate]]
+        numbers = range(self.first, self.first + self.rounds)
+        own = np.stack([values[number][:, list(self._roles(number))] for number in numbers])
         return own.reshape(-1, *own.shape[3:])
+
+    def _roles(self, number: int) -> tuple[int, int]:
+        """Baseline and candidate of a round."""
+        if self.swapped and self.swapped[number - self.first]:
+            return self.candidate, self.baseline
+        return self.baseline, self.candidate
 
     def _net(self) -> np.ndarray:
         """Wall time where the waits are not known, as in our own analysis."""
