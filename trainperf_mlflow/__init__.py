@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainperf_mlflow.analysis.roofline_source import estimate_roofline
     from trainperf_mlflow.api import (
+        close,
         compare,
         compare_runs,
         decisions,
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
         estimate,
         export,
         import_reports,
+        lineage,
         load_comparison,
+        load_handoff,
         measure,
         phase,
         profile,
@@ -53,12 +56,14 @@ if TYPE_CHECKING:
         summarize_training_result,
     )
     from trainperf_mlflow.errors import (
+        EvidenceError,
         Interrupted,
         MeasurementError,
         PlanError,
         StoreError,
         TrainperfError,
     )
+    from trainperf_mlflow.evidence.handoff import Handoff
     from trainperf_mlflow.measurement.benchmark import benchmark_fn
     from trainperf_mlflow.measurement.train_step import measure_train_step
     from trainperf_mlflow.plan import Candidate, Plan
@@ -69,6 +74,8 @@ _HOMES = {
     "Candidate": "plan",
     "Comparison": "results",
     "Decision": "results",
+    "EvidenceError": "errors",
+    "Handoff": "evidence.handoff",
     "Interrupted": "errors",
     "MeasurementError": "errors",
     "Plan": "plan",
@@ -78,6 +85,7 @@ _HOMES = {
     "TrainperfError": "errors",
     "benchmark_fn": "measurement.benchmark",
     "build_regression_evidence": "decisions.regression",
+    "close": "api",
     "compare": "api",
     "compare_runs": "api",
     "decide_memory_budget": "decisions.memory_budget",
@@ -90,7 +98,9 @@ _HOMES = {
     "import_reports": "api",
     "estimate_roofline": "analysis.roofline_source",
     "format_optimization_report": "decisions.optimization",
+    "lineage": "api",
     "load_comparison": "api",
+    "load_handoff": "api",
     "measure": "api",
     "measure_train_step": "measurement.train_step",
     "phase": "api",
@@ -135,6 +145,8 @@ __all__ = [
     "Candidate",
     "Comparison",
     "Decision",
+    "EvidenceError",
+    "Handoff",
     "Interrupted",
     "MeasurementError",
     "Plan",
@@ -144,6 +156,7 @@ __all__ = [
     "TrainperfError",
     "benchmark_fn",
     "build_regression_evidence",
+    "close",
     "compare",
     "compare_runs",
     "decide_memory_budget",
@@ -156,7 +169,9 @@ __all__ = [
     "export",
     "format_optimization_report",
     "import_reports",
+    "lineage",
     "load_comparison",
+    "load_handoff",
     "measure",
     "measure_train_step",
     "phase",

@@ -1,10 +1,12 @@
 """The use cases, one file each: the only place where the rooms meet."""
 
+from trainperf_mlflow.api.closing import close, load_handoff
 from trainperf_mlflow.api.comparing import compare_runs
 from trainperf_mlflow.api.estimating import estimate
 from trainperf_mlflow.api.examining import doctor
 from trainperf_mlflow.api.exporting import export, export_text, write_report
 from trainperf_mlflow.api.importing import import_reports
+from trainperf_mlflow.api.linking import lineage
 from trainperf_mlflow.api.measuring import measure
 from trainperf_mlflow.api.phasing import phase
 from trainperf_mlflow.api.profiling import profile
@@ -15,6 +17,7 @@ from trainperf_mlflow.api.showing import show
 from trainperf_mlflow.api.tracing import compare_traces, trace
 
 __all__ = [
+    "close",
     "compare",
     "compare_runs",
     "compare_traces",
@@ -24,7 +27,9 @@ __all__ = [
     "export",
     "export_text",
     "import_reports",
+    "lineage",
     "load_comparison",
+    "load_handoff",
     "measure",
     "phase",
     "profile",

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def compare(
     study: str, *, tracking_uri: str | None = None, experiment: str | None = None
 ) -> Comparison:
-    """Decide again about a study from what MLflow holds, and tag it so.
+    """Decide again about a study from what MLflow holds, and tag it so; one that is closed
+    keeps the tags of the close.
 
     Args:
         study: a run id, a unique prefix of one, or a study's name (the newest of it).
@@ -88,7 +89,12 @@ def decide_again(
     store: Store, study_id: str, warn: Callable[[str], None] = lambda message: None
 ) -> Comparison:
     from trainperf_mlflow.tracking import queries
-    from trainperf_mlflow.tracking.explaining import ASSESSMENT_FILE, send_assessment, study_files
+    from trainperf_mlflow.tracking.explaining import (
+        ASSESSMENT_FILE,
+        closed_label,
+        send_assessment,
+        study_files,
+    )
     from trainperf_mlflow.tracking.writing import send_comparison
 
     study, variants = queries.load_study(store, study_id), queries.load_variants(store, study_id)
@@ -97,6 +103,8 @@ def decide_again(
     files = study_files(store, study_id)
     comparison = assessed(store, decide_study(study, variants), variants, files)
     comparison = beside_published(study, comparison)
+    if closed_label(store, study_id) is not None:
+        return comparison  # what the study is tagged with belongs to the close
     send_comparison(store, comparison, note_of(store, comparison), {})
     if ASSESSMENT_FILE in files:
         send_assessment(store, comparison)

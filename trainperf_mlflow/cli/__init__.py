@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from trainperf_mlflow.cli.close import close
 from trainperf_mlflow.cli.compare import compare
 from trainperf_mlflow.cli.estimate import estimate
 from trainperf_mlflow.cli.exporting import export
@@ -149,6 +150,7 @@ def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> Non
 
 
 cli.add_command(compare)
+cli.add_command(close)
 cli.add_command(estimate)
 cli.add_command(export)
 cli.add_command(import_reports)

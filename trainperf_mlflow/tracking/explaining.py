@@ -76,8 +76,7 @@ def load_open_study(store: Store, study_id: str) -> tuple[Study, tuple[VariantVa
             so there is nothing to run.
         StoreError: it cannot be read.
     """
-    with refusals(store.tracking_uri):
-        label = store.client.get_run(study_id).data.tags.get(names.CLOSED)
+    label = closed_label(store, study_id)
     if label is not None:
         raise EvidenceError(
             f"study {study_id} is closed ({label!r}), and its evidence is final; "
@@ -90,6 +89,17 @@ def load_open_study(store: Store, study_id: str) -> tuple[Study, tuple[VariantVa
             "so it cannot be run again here; measure a study of your own to look further"
         )
     return study, queries.load_variants(store, study_id)
+
+
+def closed_label(store: Store, study_id: str) -> str | None:
+    """The label that a study was closed under; None while it is open.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with refusals(store.tracking_uri):
+        label: str | None = store.client.get_run(study_id).data.tags.get(names.CLOSED)
+    return label
 
 
 def send(

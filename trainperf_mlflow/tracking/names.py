@@ -23,19 +23,20 @@ NEXT_ACTION = "trainperf.next_action"
 ROLLBACK = "trainperf.rollback"
 CONFIDENCE = "trainperf.confidence"
 DIRECTION = "trainperf.direction"
-DIRECTION = "trainperf.direction"
 POLICY = "trainperf.policy"
 GOAL = "trainperf.goal"
 HYPOTHESIS = "trainperf.hypothesis"
 BEST_CANDIDATE = "trainperf.best_candidate"
+PRIMARY_STUDY = "trainperf.primary_study"  # of a regression: the id
+ADJACENT_STUDIES = "trainperf.adjacent_studies"  # of a regression: the ids, by commas
+CANDIDATE_BOTTLENECK = "trainperf.candidate_bottleneck"
+SCOPE_STUDIES = "trainperf.scope_studies"  # of a scope: the ids, the shortest length first
 CLOSED = "trainperf.closed"  # the label
 HANDOFF = "trainperf.handoff"  # the artifact's path
 # Links to other studies: ids, separated by commas where there may be several.
 SCOPE_STUDY = "trainperf.scope_study"
 PRESSURE_STUDY = "trainperf.pressure_study"
 REGRESSIONS = "trainperf.regressions"
-PRIMARY_STUDY = "trainperf.primary_study"  # on a regression
-ADJACENT_STUDIES = "trainperf.adjacent_studies"
 # And the path of an artifact: its SHA-256 as it was written.
 SHA256_PREFIX = "trainperf.sha256/"
 IMPORTED = "trainperf.imported"  # the format of the report that the study was imported from
@@ -63,7 +64,9 @@ SOURCE_FOLDER = "evidence/source"
 MANIFEST_FILE = "evidence/manifest.json"
 CLOSING_FILE = "evidence/closing.json"
 HANDOFF_FILE = "handoff/handoff.json"
+SCOPE_FILE = "evidence/activation_scope.json"  # a ladder's report, in the source's form, on its run
 REPORT_FILE = "report.html"
+MARKDOWN_FILE = "report.md"
 PICTURES_FOLDER = "plots"
 
 # Params.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import pandas as pd
@@ -18,7 +19,6 @@ from trainperf_mlflow.analysis.metrics import variant_values
 from trainperf_mlflow.errors import PlanError, StoreError
 from trainperf_mlflow.results import (
     BlockValues,
-    BlockValues,
     Comparison,
     RepeatValues,
     Status,
@@ -27,7 +27,6 @@ from trainperf_mlflow.results import (
     VariantValues,
 )
 from trainperf_mlflow.tracking import names
-from trainperf_mlflow.tracking.blocks import Key, load_blocks, with_blocks
 from trainperf_mlflow.tracking.blocks import Key, load_blocks, with_blocks
 from trainperf_mlflow.tracking.search import runs_of_study, search_runs
 from trainperf_mlflow.tracking.store import Store, reason, refusals
@@ -167,7 +166,15 @@ def load_variants(store: Store, study_id: str) -> tuple[VariantValues, ...]:
     with refusals(store.tracking_uri):
         store = _where(store, study_id)
         found = runs_of_study(store, study_id)
-    blocks = load_blocks(store, study_id)
+    return variants_of(study, found, load_blocks(store, study_id))
+
+
+def variants_of(
+    study: Study,
+    found: Collection[Run],
+    blocks: Mapping[Key, tuple[BlockValues, ...]] = MappingProxyType({}),
+) -> tuple[VariantValues, ...]:
+    """The same of runs that were read already: the study's own and all its descendants."""
     variant_runs = {
         run.data.tags.get(names.VARIANT): run.info.run_id
         for run in found
@@ -179,8 +186,7 @@ def load_variants(store: Store, study_id: str) -> tuple[VariantValues, ...]:
             _repeat_runs(found, variant.name),
             variant_runs.get(variant.name),
             study.workload.unsupported.get(variant.name),
-            blocks,
-            blocks,
+            dict(blocks),
         )
         for variant in study.variants
     )

@@ -1,0 +1,147 @@
+"""Studies that a close can accept: with traces, phases, a budget and a regression, all made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recorded_studies import a_repeat, a_study
+
+from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
+from trainperf_mlflow.decisions.policies import POLICIES
+from trainperf_mlflow.decisions.study import decide_study
+from trainperf_mlflow.results import Repeat, Study, Variant, Workload
+from trainperf_mlflow.tracking import names
+from trainperf_mlflow.tracking.explaining import (
+    PHASE_MEMORY_FILE,
+    TRACE_EVIDENCE_FILE,
+    Kept,
+    send,
+)
+from trainperf_mlflow.tracking.recorder import Recorder
+from trainperf_mlflow.tracking.store import Store, local_folder
+
+BASE = {
+    "model": "tiny",
+    "precision": "fp32",
+    "batch_size": 2,
+    "seq_len": 128,
+    "optimizer": "adamw",
+    "checkpoint": False,
+}
+# Peak memory in MiB: what each variant of the study takes.
+PEAKS = {"baseline": 10000.0, "checkpoint": 9000.0}
+EVAL_LOSSES = {"baseline": 2.40, "checkpoint": 2.40}
+
+
+def closable_study(
+    name: str = "memory", base: dict[str, Any] | None = None, **fields: Any
+) -> Study:
+    config = {**BASE, **(base or {})}
+    policy = fields.pop("policy", "memory-budget")
+    limits = {"memory_cap_mb": 11000.0, "min_samples_per_s": 1.0, "max_val_loss": 2.5}
+    thresholds = dict(POLICIES[policy].thresholds)
+    if policy == "memory-budget":
+        thresholds |= limits
+    return a_study(
+        name,
+        **{
+            "plan": {"study": name, "repeats": 3, "seed": 42},
+            "policy": policy,
+            "thresholds": thresholds,
+            "variants": (
+                Variant(name="baseline", role="baseline", config=config),
+                Variant(
+                    name="checkpoint",
+                    role="candidate",
+                    config={**config, "checkpoint": True},
+                    changed={"checkpoint": True},
+                    changed_variable="checkpoint",
+                ),
+            ),
+            "workload": Workload(
+                digest="cd" * 32,
+                identity={"model": "tiny", "seq_len": config["seq_len"]},
+                device="cpu",
+                name="quick",
+                source="standard library",
+            ),
+            **fields,
+        },
+    )
+
+
+def measured_repeat(study_id: str, variant: str, index: int, **fields: Any) -> Repeat:
+    slow = variant == "checkpoint"
+    return a_repeat(
+        study_id,
+        variant,
+        index,
+        **{
+            "step_ms": (50.0 if slow else 45.0) + index,
+            "peak_mem_mb": PEAKS[variant],
+            "eval_loss": EVAL_LOSSES[variant],
+            "quality_checked": True,
+            "effects": (),
+            **fields,
+        },
+    )
+
+
+def record_closable(
+    store: Store,
+    name: str = "memory",
+    *,
+    repeats: int = 3,
+    explained: bool = True,
+    change: dict[str, dict[str, Any]] | None = None,
+    **fields: Any,
+) -> Recorder:
+    """A study under a budget; ``change`` are fields of the repeats by variant."""
+    recorder = Recorder.start(store, closable_study(name, **fields))
+    for index in range(repeats):
+        for variant in PEAKS:
+            own = (change or {}).get(variant, {})
+            recorder.record_repeat(measured_repeat(recorder.study_id, variant, index, **own))
+    comparison = decide_study(recorder.study, recorder.values())
+    assert recorder.finish_study(comparison, "note")
+    if explained:
+        explain(store, recorder)
+    return recorder
+
+
+def explain(store: Store, recorder: Recorder) -> None:
+    """Traces and phases of each variant, as the commands profile and phase leave them."""
+    kept = Kept(recorder.study_id, "phase")
+    trace = kept.path / "trace.json.gz"
+    trace.write_bytes(b"\x1f\x8b made up")
+    for variant, run_id in recorder.variant_runs.items():
+        head = {"variant": variant, "status": "ok"}
+        profile = {**head, "trace_file": "profile/trace.json.gz", "top_operators": [{"name": "mm"}]}
+        send(store, run_id, kept, {PROFILE_FILE: profile}, trace=trace)
+        send(store, run_id, kept, {PHASES_FILE: head})
+    reports = {PHASE_MEMORY_FILE: {"phases": 1}, TRACE_EVIDENCE_FILE: {"traces": 1}}
+    send(store, recorder.study_id, kept, reports)
+    kept.remove()
+
+
+def add_regression(store: Store, primary: str, decision: str = "accept") -> str:
+    """A run as 'trainperf regress' leaves it, as far as a close reads it."""
+    tags = {
+        names.KIND: "regression",
+        names.PRIMARY_STUDY: primary,
+        names.DECISION: decision,
+        names.REASON: "benefit_and_guardrails_passed",
+    }
+    run = store.client.create_run(store.experiment_id, tags=tags, run_name="regression")
+    run_id = str(run.info.run_id)
+    store.client.set_tag(run_id, names.STUDY_ID, run_id)
+    store.client.log_text(run_id, '{"regression": 1}', "regression.json")
+    store.client.set_terminated(run_id)
+    return run_id
+
+
+def artifact_of(store: Store, run_id: str, path: str) -> Path:
+    folder = local_folder(store.client.get_run(run_id).info.artifact_uri)
+    assert folder is not None
+    return folder / path

@@ -1,0 +1,406 @@
+"""Closing a study: its evidence fixed by hashes, weighed by the gates, and handed on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import JsonValue
+
+from trainperf_mlflow.api.annotating import annotate
+from trainperf_mlflow.api.gathering import Gathered, Links, gathered
+from trainperf_mlflow.api.reading import find
+from trainperf_mlflow.errors import EvidenceError, PlanError
+from trainperf_mlflow.evidence.chain import CLOSING, FILES, HANDOFF, MANIFEST, broken, read_chain
+from trainperf_mlflow.evidence.closing import (
+    Closable,
+    ClosingReport,
+    close_study,
+    decision_of,
+    decision_on,
+)
+from trainperf_mlflow.evidence.handoff import Handoff, make_handoff
+from trainperf_mlflow.evidence.manifest import (
+    Entry,
+    Manifest,
+    canonical,
+    differences,
+    read_record,
+    refuse,
+)
+from trainperf_mlflow.messages import shown
+from trainperf_mlflow.results import Comparison, Decision, Record
+
+if TYPE_CHECKING:
+    from trainperf_mlflow.tracking.closing import StudyRuns
+
+MAX_LABEL = 250
+# What stands in examples where a label of one's own belongs.
+_PLACEHOLDERS = frozenset(
+    {"label", "l", "run_label", "your_label", "unique_label", "placeholder", "changeme"}
+    | {"change_me", "todo", "tbd", "fixme", "xxx", "none", "null", "..."}
+)
+
+
+class Closure(Record):
+    """How a close ended, or, with ``check``, what it would decide."""
+
+    schema_version: Literal["trainperf-close/v1"] = "trainperf-close/v1"
+    # ready: checked and nothing written; repaired: an interrupted close was completed.
+    status: Literal["completed", "repaired", "already_complete", "ready"]
+    study_id: str
+    study: str
+    label: str
+    decision: str
+    reason: str
+    text: str
+    next_action: str
+    rollback: bool
+    confidence: str
+    policy: str
+    best_candidate: str | None
+    candidates: tuple[dict[str, JsonValue], ...]  # the gates' records
+    decision_scopes: dict[str, JsonValue]
+    missing_evidence: tuple[str, ...]
+    limitations: tuple[str, ...]
+    artifacts: int
+    bytes: int
+    measured_repeats: int
+    # Artifacts of the study's run.
+    manifest_path: str = MANIFEST
+    report_path: str = CLOSING
+    handoff_path: str = HANDOFF
+
+
+def close(
+    study: str,
+    label: str | None = None,
+    *,
+    scope_study: str | None = None,
+    pressure_study: str | None = None,
+    check: bool = False,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    warn: Callable[[str], None] = lambda message: None,
+) -> Closure:
+    """Check all evidence of a study, decide by the gates, and write manifest, report, handoff.
+
+    What is missing (phases, traces, a regression, ...) is listed and keeps a candidate from
+    being accepted; what does not match is refused. From then on the decision is the close's,
+    and nothing can be added to the study.
+
+    Args:
+        study: a run id, a unique prefix of one, or a study's name (the newest of it).
+        label: a name of one's own for this close; with ``check`` it may be left out.
+        scope_study: a study with zero-momentum SGD, which answers within its own scope.
+        pressure_study: the same training with a longer sequence.
+        check: only read. Of a closed study: verify everything again.
+
+    Raises:
+        PlanError: there is no such study, it cannot be closed, or the label is none.
+        EvidenceError: an artifact is missing or was changed, a linked study is another
+            workload, the study or the label is closed with other evidence, or the chain of
+            files is broken; what it is is named.
+        StoreError: the store cannot be read or written.
+    """
+    wanted = _label(label, check)
+    store, study_id = find(study, tracking_uri, experiment)
+    links = Links(
+        scope=find(scope_study, tracking_uri, experiment)[1] if scope_study else None,
+        pressure=find(pressure_study, tracking_uri, experiment)[1] if pressure_study else None,
+    )
+    with gathered(store, study_id) as found:
+        _refuse_unfit(found.main, links)
+        files = found.own_files(FILES)
+        if found.closed is not None:
+            return _closed_before(found, files, wanted, links, check)
+        return _close(found, files, wanted or "", links, check, warn)
+
+
+def load_handoff(
+    study: str, *, tracking_uri: str | None = None, experiment: str | None = None
+) -> Handoff:
+    """The handoff of a closed study, after every hash of its evidence was verified.
+
+    Raises:
+        PlanError: there is no such study, or it is not closed.
+        EvidenceError: an artifact is missing or was changed, or the chain is broken.
+        StoreError: the store cannot be read.
+    """
+    store, study_id = find(study, tracking_uri, experiment)
+    with gathered(store, study_id) as found:
+        files = found.own_files(FILES)
+        if found.closed is None:
+            problem = broken(study_id, files, closed=False)
+            if problem is not None:
+                raise EvidenceError(f"{problem}; run 'trainperf close' with the same label again")
+            raise PlanError(
+                f"study {study_id} is not closed, so it has no handoff; "
+                f"run 'trainperf close {study_id} --label LABEL' first"
+            )
+        return _verified(found, files)[2]
+
+
+# --- a study that is open ----------------------------------------------------------------------
+
+
+def _close(
+    found: Gathered,
+    files: Mapping[str, bytes],
+    label: str,
+    links: Links,
+    check: bool,
+    warn: Callable[[str], None],
+) -> Closure:
+    study_id = found.main.study_id
+    manifest = found.manifest(label, found.with_regressions(links))
+    begun = _begun(study_id, files, manifest, check)
+    taken = found.study_with_label(label) if label else None
+    if taken not in (None, study_id):
+        raise EvidenceError(
+            f"the label {shown(label)} belongs to study {taken}, which has other evidence; "
+            "give another --label"
+        )
+    material = found.closable()
+    _refuse_disagreement(material)
+    texts = {MANIFEST: canonical(manifest)}
+    report = close_study(material, manifest, _sha256(texts[MANIFEST]))
+    texts[CLOSING] = canonical(report)
+    study = material.exported.study
+    entries = [Entry(path=f"{study_id}/{p}", sha256=_sha256(texts[p])) for p in (CLOSING, MANIFEST)]
+    handoff = make_handoff(study, report, entries[0], entries[1], manifest.profile.report)
+    texts[HANDOFF] = canonical(handoff)
+    comparison = material.exported.comparison
+    decision = decision_of(report, comparison.decision.confidence)
+    best = _best(report) or comparison.best_candidate
+    if check:
+        return _closure("ready", report, manifest, decision, study.name, best)
+    if begun:
+        changed = [path for path in FILES if path in files and files[path].decode() != texts[path]]
+        refuse(
+            [f"{path} is not what this evidence gives" for path in changed],
+            "the files of an interrupted close differ; close under another --label",
+        )
+    elif files:
+        warn("the files of an interrupted close under another label are replaced")
+    from trainperf_mlflow.tracking import names
+    from trainperf_mlflow.tracking.closing import send_close
+
+    records = {record.name: decision_on(record, report.gates) for record in report.candidates}
+    runs = {c.variant: c.run_id for c in comparison.candidates}
+    runs |= {v.name: v.run_id for v in material.exported.variants if v.run_id}
+    send_close(
+        found.main,
+        texts,
+        {
+            names.CLOSED: label,
+            names.HANDOFF: HANDOFF,
+            names.BEST_CANDIDATE: best,
+            names.SCOPE_STUDY: links.scope,
+            names.PRESSURE_STUDY: links.pressure,
+            names.REGRESSIONS: ",".join(manifest.linked.get("regression", ())) or None,
+        },
+        decision,
+        {run_id: records[name] for name, run_id in runs.items() if name in records and run_id},
+    )
+    annotate(found.main.store, _as_closed(comparison, decision, records, best))
+    status: Literal["repaired", "completed"] = "repaired" if begun else "completed"
+    return _closure(status, report, manifest, decision, study.name, best)
+
+
+def _begun(study_id: str, files: Mapping[str, bytes], manifest: Manifest, check: bool) -> bool:
+    """Whether a close under this label was interrupted, which closing again completes.
+
+    Raises:
+        EvidenceError: the chain is broken in a way that no interruption leaves, or the close
+            was begun with other evidence.
+    """
+    problem = broken(study_id, files, closed=False)
+    if problem is None:
+        return False
+    in_order = [path in files for path in FILES]
+    if in_order != sorted(in_order, reverse=True):
+        raise EvidenceError(f"{problem}; no interruption leaves that: look at the files first")
+    if check:
+        raise EvidenceError(f"{problem}; close it again with the same label and evidence")
+    begun = read_record(Manifest, files[MANIFEST], MANIFEST)
+    if begun.run_label != manifest.run_label:
+        return False
+    refuse(
+        differences(begun, manifest),
+        f"a close under {shown(begun.run_label)} was interrupted and stands on other evidence "
+        "than there is now; close under another --label",
+    )
+    return True
+
+
+def _refuse_unfit(main: StudyRuns, links: Links) -> None:
+    from trainperf_mlflow.tracking import names
+
+    kind = main.tags.get(names.KIND)
+    if kind != "study":
+        raise PlanError(f"run {main.study_id} is a {kind}, and only a study can be closed")
+    if main.run.info.status in ("RUNNING", "SCHEDULED"):
+        raise EvidenceError(
+            f"study {main.study_id} is {main.run.info.status}; wait until it has ended, or end "
+            f"what a killed command has left with 'trainperf recover {main.study_id}'"
+        )
+    for option, linked in (("--scope-study", links.scope), ("--pressure-study", links.pressure)):
+        if linked == main.study_id:
+            raise PlanError(f"{option} is the study itself; give another one")
+
+
+def _refuse_disagreement(material: Closable) -> None:
+    """What was decided must be about the values that the store holds now."""
+    exported = material.exported
+    comparison = exported.comparison
+    if comparison.baseline is None:
+        raise PlanError(
+            f"study {exported.study.study_id} is a probe without a baseline, so there is nothing "
+            "to close; measure it with a baseline"
+        )
+    decided = {comparison.baseline.name: comparison.baseline.metrics}
+    decided |= {c.variant: c.metrics for c in comparison.candidates}
+    refuse(
+        [
+            f"{key} of {variant.name} is {variant.metrics.get(key)} in the store, but "
+            f"{decided.get(variant.name, {}).get(key)} in comparison.json"
+            for variant in exported.variants
+            for key in variant.metrics
+            if not _same(variant.metrics[key], decided.get(variant.name, {}).get(key))
+        ],
+        "the comparison is not about what the store holds; 'trainperf compare' decides again",
+    )
+
+
+def _same(one: float, other: float | None) -> bool:
+    if other is None:
+        return False
+    return math.isclose(one, other, rel_tol=1e-9) or (math.isnan(one) and math.isnan(other))
+
+
+# --- a study that is closed --------------------------------------------------------------------
+
+
+def _closed_before(
+    found: Gathered, files: Mapping[str, bytes], label: str | None, links: Links, check: bool
+) -> Closure:
+    manifest, report, _ = _verified(found, files)
+    study_id = found.main.study_id
+    if label is not None and label != report.run_label:
+        raise EvidenceError(
+            f"study {study_id} is closed as {shown(report.run_label)}, and its evidence is final; "
+            "measure a new study for another close"
+        )
+    given = {"activation_scope": links.scope, "pressure": links.pressure}
+    for part, linked in given.items():
+        ids = manifest.linked.get(part, ())  # type: ignore[call-overload]
+        # A check may leave out what it does not ask for.
+        if (linked or not check) and ids != ((linked,) if linked else ()):
+            raise EvidenceError(
+                f"study {study_id} was closed as {shown(report.run_label)} with other evidence "
+                f"({part}: {', '.join(ids) or 'none'}, not {linked or 'none'}); "
+                "close with the same studies, or measure a new one"
+            )
+    from trainperf_mlflow.tracking import names
+
+    decision = decision_of(report, found.main.tags.get(names.CONFIDENCE, "unconfirmed"))
+    best = found.main.tags.get(names.BEST_CANDIDATE)
+    name = str(found.main.run.info.run_name)
+    return _closure("already_complete", report, manifest, decision, name, best)
+
+
+def _verified(
+    found: Gathered, files: Mapping[str, bytes]
+) -> tuple[Manifest, ClosingReport, Handoff]:
+    """A closed study's files, after all that they stand on was hashed again."""
+    chain = read_chain(found.main.study_id, files, found.recorded)
+    if chain.report.run_label != found.closed:
+        raise EvidenceError(
+            f"study {found.main.study_id} is tagged as closed as {shown(found.closed)}, but "
+            f"{CLOSING} says {shown(chain.report.run_label)}"
+        )
+    now = found.manifest(chain.manifest.run_label, Links.of(chain.manifest.linked))
+    refuse(differences(chain.manifest, now))
+    return chain.manifest, chain.report, chain.handoff
+
+
+# --- words -------------------------------------------------------------------------------------
+
+
+def _label(label: str | None, check: bool) -> str | None:
+    """A label that says something.
+
+    Raises:
+        PlanError: it is missing, empty, too long or a placeholder.
+    """
+    if label is None and check:
+        return None
+    text = (label or "").strip()
+    word = text.lower().strip("<>[]{}$")
+    if not text or word in _PLACEHOLDERS or word.startswith("replace"):
+        what = f"{shown(label)} is a placeholder" if text else "it is empty"
+        raise PlanError(f"a close needs a label of its own ({what}); give --label, such as v1")
+    if len(text) > MAX_LABEL or not text.isprintable():
+        raise PlanError(
+            f"the label {shown(text)} has {len(text)} characters or one that cannot be printed; "
+            f"give at most {MAX_LABEL} plain ones"
+        )
+    return text
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _best(report: ClosingReport) -> str | None:
+    """Of the accepted, the one that saves the most memory."""
+    accepted = [record for record in report.candidates if record.decision == "accept"]
+    best = max(accepted, key=lambda r: (r.memory_saving_mb or 0.0, r.name), default=None)
+    return best.name if best else None
+
+
+def _as_closed(
+    comparison: Comparison, decision: Decision, records: Mapping[str, Decision], best: str | None
+) -> Comparison:
+    """The comparison as notes show it from now on."""
+    return comparison.model_copy(
+        update={
+            "decision": decision,
+            "policy": decision.policy,
+            "best_candidate": best,
+            "candidates": tuple(
+                c.model_copy(update={"decision": records.get(c.variant, c.decision)})
+                for c in comparison.candidates
+            ),
+        }
+    )
+
+
+def _closure(
+    status: Literal["completed", "repaired", "already_complete", "ready"],
+    report: ClosingReport,
+    manifest: Manifest,
+    decision: Decision,
+    study: str,
+    best: str | None,
+) -> Closure:
+    dumped: dict[str, Any] = json.loads(report.to_json())
+    return Closure(
+        status=status,
+        study_id=report.study_id,
+        study=study,
+        label=report.run_label,
+        **decision.model_dump(exclude={"numbers"}),
+        best_candidate=best,
+        candidates=tuple(dumped["candidates"]),
+        decision_scopes=dumped["decision_scopes"],
+        missing_evidence=report.missing_evidence,
+        limitations=report.limitations,
+        artifacts=len(manifest.artifacts),
+        bytes=manifest.size,
+        measured_repeats=len(manifest.measurements),
+    )
