@@ -11,11 +11,19 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Route,
+    expect,
+    sync_playwright,
+)
 
 # Where to keep pictures of what the tests saw; unset, none are kept.
 SCREENSHOTS = "TRAINPERF_SCREENSHOTS"
-PATIENCE_MS = 30_000
+PATIENCE_MS = 20_000
 
 
 @contextmanager
@@ -29,6 +37,7 @@ def chromium() -> Iterator[Browser]:
         _missing("no Chromium here (the program chromium is not on PATH)")
     # Its sandbox refuses to run as root; shared memory is small in containers.
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program,
@@ -52,11 +61,21 @@ class Visit:
         self.page, self._host = page, host
         self.outside: list[str] = []  # requests to other hosts, all of them blocked
         self.errors: list[str] = []  # exceptions that no script caught
-        self.console: list[str] = []
-        page.set_default_timeout(PATIENCE_MS)
+        self.console: list[str] = []  # what pages complained about
+        self.dialogs: list[str] = []  # alerts, as of a script in a name
+        page.context.set_default_timeout(PATIENCE_MS)
         page.context.route("**/*", self._only_the_server)
+        page.context.on("page", self._listen)
+        self._listen(page)
+
+    def _listen(self, page: Page) -> None:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._heard)
+        page.on("dialog", self._dismiss)
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
 
     def _only_the_server(self, route: Route) -> None:
         parts = urlsplit(route.request.url)
@@ -70,12 +89,12 @@ class Visit:
         if message.type == "error":
             self.console.append(message.text)
 
-    def picture(self, name: str) -> None:
+    def picture(self, name: str, page: Page | None = None) -> None:
         """Keep what is seen now, where somebody wants to look at it."""
         folder = os.environ.get(SCREENSHOTS)
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            self.page.screenshot(path=Path(folder) / f"{name}.png")
+            (page or self.page).screenshot(path=Path(folder) / f"{name}.png")
 
 
 @contextmanager
@@ -91,8 +110,7 @@ def visit(
     try:
         seen = Visit(context.new_page(), urlsplit(server).netloc)
         yield seen
-        assert seen.outside == []
-        assert seen.errors == []
+        assert (seen.outside, seen.errors, seen.dialogs) == ([], [], [])
     finally:
         context.close()
 

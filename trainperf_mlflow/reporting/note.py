@@ -89,14 +89,14 @@ def _fitting(*parts: str) -> str:
 
 def _numbers(comparison: Comparison, item: CandidateComparison) -> str:
     before = {} if comparison.baseline is None else comparison.baseline.metrics
-    rows = ["| | baseline | this variant | difference |", "|---|---:|---:|---:|"]
+    rows = [_cells("", "baseline", "this variant", "difference"), "|---|---:|---:|---:|"]
     for column in COLUMNS:
         values = [
             number(metrics.get(column.metric), column.decimals)
             for metrics in (before, item.metrics)
         ]
         difference = ", ".join(difference_lines(column, item.delta)) or "-"
-        rows.append(f"| {column.title} | {' | '.join(values)} | {difference} |")
+        rows.append(_cells(column.title, *values, difference))
     return "\n".join(rows)
 
 
@@ -171,7 +171,7 @@ def _link(label: str, target: str) -> str:
 
 def _table(comparison: Comparison) -> str:
     rows = [
-        "| variant | " + " | ".join(column.title for column in COLUMNS) + " | decision |",
+        _cells("variant", *(column.title for column in COLUMNS), "decision"),
         "|---|" + "---:|" * len(COLUMNS) + "---|",
     ]
     if comparison.baseline is not None:
@@ -192,7 +192,12 @@ def _row(name: str, metrics: Mapping[str, float], delta: Mapping[str, float], de
         difference = ", ".join(difference_lines(column, delta))
         value = number(metrics.get(column.metric), column.decimals)
         cells.append(f"{value} ({difference})" if difference else value)
-    return f"| {_short(name)} | {' | '.join(cells)} | {decision} |"
+    return _cells(_short(name), *cells, decision)
+
+
+def _cells(*cells: str) -> str:
+    # MLflow draws neither lines nor spaces between cells.
+    return f"| {' &emsp;| '.join(cells)} |"
 
 
 def _shown(comparison: Comparison) -> list[CandidateComparison]:
