@@ -9,10 +9,12 @@ import math
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from scipy import stats
 
@@ -21,6 +23,7 @@ sys.path.append(str(ROOT / "scripts"))
 
 import bench_decisions  # noqa: E402
 from decisions_bench import peers, recording, scoring, streams, tables  # noqa: E402
+from decisions_bench.neighbour import neighbour  # noqa: E402
 from decisions_bench.picture import draw  # noqa: E402
 from decisions_bench.streams import Sides, Stream, Study  # noqa: E402
 
@@ -221,8 +224,8 @@ def test_ours_is_never_wrong_on_made_noise_and_finds_what_is_there() -> None:
 @pytest.fixture(scope="module")
 def findings() -> tables.Findings:
     made = [
-        made_stream(1, work=LOOP, rounds=7),
-        made_stream(2, "one neighbour", drift=0.1, waits=0.6, rounds=7),
+        made_stream(1, work=LOOP),
+        made_stream(2, "one neighbour", drift=0.1, waits=0.6),
     ]
     return bench_decisions.findings_of(made)
 
@@ -240,7 +243,7 @@ def shares(findings: tables.Findings, condition: str, kind: Any, hit: str, order
 def test_all_rules_judge_the_same_studies_and_find_ten_percent(findings: tables.Findings) -> None:
     judged = findings.select("quiet", scoring.OURS, "identical")
     for rule in findings.rules:
-        assert len(findings.select("quiet", rule, "identical")) == len(judged) == 2 * scoring.DRAWS
+        assert len(findings.select("quiet", rule, "identical")) == len(judged) == scoring.DRAWS
     found = shares(findings, "quiet", "real", "right", change=10)
     assert {rule for rule, share in found.items() if share < 1} <= {"asv, default"}
     assert found[scoring.OURS] == 1
@@ -267,8 +270,8 @@ def test_the_threshold_for_equal_alarms_lets_no_more_through() -> None:
 def test_the_interval_of_made_streams_is_counted_against_the_true_work(
     findings: tables.Findings,
 ) -> None:
-    # Five windows; identical ones with each draw of roles, and two with more work.
-    assert len(findings.covered) == 5 * (scoring.DRAWS + 2) + 5 * scoring.DRAWS
+    # Four windows; identical ones with each draw of roles, and two with more work.
+    assert len(findings.covered) == 4 * (scoring.DRAWS + 2) + 4 * scoring.DRAWS
     assert np.mean([one.held for one in findings.covered]) > 0.9
 
 
@@ -307,7 +310,17 @@ def test_the_commands_of_the_page_are_the_scripts() -> None:
 # --- recording ---------------------------------------------------------------------------------
 
 
-def test_a_recording_holds_every_block_beside_a_neighbour_that_runs(
+def test_a_neighbour_uses_a_core_until_it_is_ended() -> None:
+    with neighbour("always") as cores:
+        end = time.monotonic() + 30
+        while cores() == 0 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert cores() > 0
+    with pytest.raises(psutil.NoSuchProcess):
+        cores()
+
+
+def test_a_recording_holds_every_block_in_the_order_of_its_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = {"multiplications": 1}
@@ -317,14 +330,14 @@ def test_a_recording_holds_every_block_beside_a_neighbour_that_runs(
     monkeypatch.setattr(recording, "workload", lambda name: tiny)
     monkeypatch.setattr(recording, "WARMUP_STEPS", 2)
     monkeypatch.setattr(recording, "steps_per_block", lambda times: 5)
-    setup = recording.Setup("one neighbour", "matrix loop", "resident", ("always",), 1.0)
-    stream = recording.record(setup, 0.0, 2, note=lambda text: None)
-    assert stream.step_ms.shape == stream.wait_ms.shape == (2, 4, 2, 5)
+    setup = recording.Setup("quiet", "matrix loop", "resident", (), 1.0)
+    stream = recording.record(setup, 0.0, 1, note=lambda text: None)
+    assert stream.step_ms.shape == stream.wait_ms.shape == (1, 4, 2, 5)
     assert (stream.step_ms > 0).all()
     assert (stream.block_ms >= stream.step_ms.sum(-1) * 0.999).all()
-    # Blocks of a set are neighbours in time, sets and rounds follow each other.
+    # Blocks of a set are neighbours in time.
     by_set = stream.started_at.reshape(-1, 2)
     assert (by_set[1:].min(1) >= by_set[:-1].max(1)).all()
-    assert stream.about["neighbour_cores"] > 0
+    assert stream.about["work"] == [100, 100]
     streams.save(stream, tmp_path / "a.npz")
     assert streams.load(tmp_path / "a.npz").about == stream.about

@@ -155,9 +155,10 @@ def judge_ours(study: Study, margin_pct: float) -> tuple[Verdict, int]:
     looks = looks_allowed(MIN_PROCESS_PAIRS, adaptive=True)
     level = level_per_look(len(looks))
     used = study.rounds
+    pairs = study.pairs(study.rounds)
     for rounds in (look for look in looks if look <= study.rounds):
         made = estimate_time(
-            study.pairs(rounds),
+            pairs[: rounds * study.stream.pairs_per_round],
             device="cpu",
             level=level,
             looks=len(looks),
