@@ -24,7 +24,6 @@ sys.path.append(str(ROOT / "scripts"))
 import bench_decisions  # noqa: E402
 from decisions_bench import peers, recording, scoring, streams, tables  # noqa: E402
 from decisions_bench.neighbour import neighbour  # noqa: E402
-from decisions_bench.picture import draw  # noqa: E402
 from decisions_bench.streams import Sides, Stream, Study  # noqa: E402
 
 LOOP = (100, 100, 102, 110)
@@ -292,10 +291,45 @@ def test_the_tables_name_each_rule_and_fit_between_the_marks_of_the_page(
         bench_decisions.put_between("no marks", text)
 
 
-def test_the_picture_is_drawn_and_small(findings: tables.Findings) -> None:
-    drawn = draw(findings)
-    assert drawn.startswith(b"\x89PNG")
-    assert len(drawn) < 300_000
+def test_recordings_are_judged_printed_and_put_into_the_docs(
+    findings: tables.Findings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for index, stream in enumerate(findings.streams):
+        streams.save(stream, tmp_path / f"{index}.npz")
+    seen: list[str] = []
+
+    def judged(found: list[Stream]) -> tables.Findings:
+        seen.extend(stream.about["condition"] for stream in found)
+        return findings
+
+    page, picture = tmp_path / "page.md", tmp_path / "picture.png"
+    page.write_text(f"# A page\n\n{bench_decisions.BEGIN}\n{bench_decisions.END}\n\nThe end\n")
+    monkeypatch.setattr(bench_decisions, "findings_of", judged)
+    monkeypatch.setattr(bench_decisions, "PAGE", page)
+    monkeypatch.setattr(bench_decisions, "PICTURE", picture)
+    words = ["bench_decisions.py", "--score", "--docs", "--streams", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    bench_decisions.main()
+    assert seen == ["quiet", "one neighbour"]
+    text = page.read_text()
+    assert tables.markdown(findings) in text
+    assert "(picture.png)" in text
+    assert text.endswith("The end\n")
+    assert tables.markdown(findings) in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size < 300_000
+
+
+def test_a_folder_without_recordings_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["bench_decisions.py", "--score", "--streams", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit, match="no recordings"):
+        bench_decisions.main()
 
 
 def test_the_commands_of_the_page_are_the_scripts() -> None:

@@ -26,6 +26,8 @@ from trainperf_mlflow.analysis.signal import GATE
 
 _OUR_RULES = (OURS, OURS_CALIBRATED)
 QUIET, BESIDE = "quiet", "one neighbour"
+# An aim of "never" wants so many studies; no number of them proves a share of 100 %.
+ENOUGH, PROOF = 100, 0.99
 
 
 class Findings(NamedTuple):
@@ -179,7 +181,6 @@ def _aims(findings: Findings) -> Iterator[Sequence[str]]:
             "identical code never called faster or slower",
             condition,
             findings.rate(identical, lambda one: one.wrong),
-            most=0.0,
         )
         changed = [
             one for kind in ("multiplied", "real") for one in findings.select(condition, OURS, kind)
@@ -188,7 +189,6 @@ def _aims(findings: Findings) -> Iterator[Sequence[str]]:
             "never the wrong sign",
             condition,
             findings.rate(changed, lambda one: one.wrong),
-            most=0.0,
         )
         covered = [one for one in findings.covered if one.condition == condition]
         yield _aim(
@@ -221,24 +221,23 @@ def _found_within(pairs: int) -> Callable[[Judged], bool]:
     return lambda one: one.right and one.pairs <= pairs
 
 
-def _aim(
-    name: str,
-    condition: str,
-    seen: Rate | None,
-    least: float | None = None,
-    most: float | None = None,
-) -> Sequence[str]:
-    wanted = f" ({'at least' if least is not None else 'at most'} {_pct(least or most or 0.0)})"
+def _aim(name: str, condition: str, seen: Rate | None, least: float | None = None) -> Sequence[str]:
+    """Whether at least that share was seen, or, without one, nothing at all in enough studies."""
+    wanted = f"none in {ENOUGH} studies" if least is None else f"at least {_pct(least)}"
     if seen is None:
-        return (name + wanted, condition, "-", "0", "not recorded")
-    if least is not None:
-        kept, shown = seen.share >= least, seen.low >= least
+        return (f"{name} ({wanted})", condition, "-", "0", "not recorded")
+    if least is None:
+        kept, proven = seen.share == 0, seen.studies >= ENOUGH
     else:
-        kept, shown = seen.share <= (most or 0.0), seen.high <= 0.01
-    word = (
-        "kept" if kept and shown else "kept, but too few studies to prove it" if kept else "short"
+        kept, proven = seen.share >= least, seen.low >= min(least, PROOF)
+    word = "kept" if kept and proven else "kept, in too few studies to prove it"
+    return (
+        f"{name} ({wanted})",
+        condition,
+        _bounded(seen),
+        str(seen.studies),
+        word if kept else "short",
     )
-    return (name + wanted, condition, _bounded(seen), str(seen.studies), word)
 
 
 def _ahead(findings: Findings, condition: str, change: int) -> Sequence[str]:
