@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         phase,
         profile,
         recover,
+        regress,
         runs,
     )
     from trainperf_mlflow.decisions.memory import (
@@ -108,6 +109,7 @@ _HOMES = {
     "recommend_optimization_decision": "decisions.optimization",
     "recommend_training_decision": "decisions.training",
     "recover": "api",
+    "regress": "api",
     "runs": "api",
     "summarize_memory_strategies": "decisions.memory",
     "summarize_optimization_result": "decisions.optimization",
@@ -179,6 +181,7 @@ __all__ = [
     "recommend_optimization_decision",
     "recommend_training_decision",
     "recover",
+    "regress",
     "runs",
     "summarize_memory_strategies",
     "summarize_optimization_result",

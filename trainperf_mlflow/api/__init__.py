@@ -12,6 +12,7 @@ from trainperf_mlflow.api.phasing import phase
 from trainperf_mlflow.api.profiling import profile
 from trainperf_mlflow.api.reading import compare, decisions, load_comparison, runs, study_links
 from trainperf_mlflow.api.recovering import recover
+from trainperf_mlflow.api.regressing import regress
 from trainperf_mlflow.api.serving import ui
 from trainperf_mlflow.api.showing import show
 from trainperf_mlflow.api.tracing import compare_traces, trace
@@ -34,6 +35,7 @@ __all__ = [
     "phase",
     "profile",
     "recover",
+    "regress",
     "runs",
     "show",
     "study_links",

@@ -22,7 +22,9 @@ from trainperf_mlflow.cli.options import Command, print_comparison, store_option
 @click.option("--goal", metavar="METRIC", help="What the change is for, as of measure; of runs.")
 @click.option(
     "--allow-environment-difference",
-    is_flag=True,
+    is_flag=False,
+    flag_value="true",
+    metavar="",
     help="Compare runs of another torch, driver or device, too.",
 )
 @store_options
@@ -33,7 +35,7 @@ def compare(
     metrics: tuple[str, ...],
     changed_variable: str | None,
     goal: str | None,
-    allow_environment_difference: bool,
+    allow_environment_difference: str | None,
     tracking_uri: str | None,
     experiment: str | None,
     output: str,
@@ -50,7 +52,7 @@ def compare(
       trainperf compare --baseline 1a2b3c4d --candidate 5e6f7a8b --goal step_time
     """
     from trainperf_mlflow import api
-    from trainperf_mlflow.cli.flags import pairs
+    from trainperf_mlflow.cli.flags import flag, pairs
     from trainperf_mlflow.errors import PlanError
 
     of_runs = (*metrics, changed_variable, goal, allow_environment_difference)
@@ -63,7 +65,9 @@ def compare(
             metrics=pairs("metric", metrics),
             changed_variable=changed_variable or None,
             goal=goal or None,
-            allow_environment_difference=allow_environment_difference,
+            allow_environment_difference=flag(
+                "allow-environment-difference", allow_environment_difference or "false"
+            ),
             tracking_uri=tracking_uri,
             experiment=experiment,
         )

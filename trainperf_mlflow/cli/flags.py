@@ -43,7 +43,7 @@ def plan_from_flags(
     if "max_time" in given:
         data["max_time"] = _read("max-time", parse_seconds, given["max_time"])
     if "probe" in given:
-        data["probe"] = _flag("probe", given["probe"])
+        data["probe"] = flag("probe", given["probe"])
     for name, parts in (
         ("set", given.get("settings", ())),
         ("baseline", (given.get("baseline", ""),)),
@@ -101,6 +101,23 @@ def pairs(name: str, texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def listed(texts: Iterable[str]) -> list[str]:
+    """All texts, of which one may hold several."""
+    return list(_split(texts))
+
+
+def settings(name: str, texts: Iterable[str]) -> dict[str, Any]:
+    """K=V texts as a mapping of values.
+
+    Raises:
+        PlanError: one cannot be read.
+    """
+    found: dict[str, Any] = {}
+    for text in _split(texts):
+        found |= _read(name, parse_settings, text)
+    return found
+
+
 def _split(texts: Iterable[str]) -> Iterable[str]:
     for text in texts:
         yield from (part.strip() for part in text.split(LIST_SEPARATOR) if part.strip())
@@ -114,7 +131,7 @@ def _number(name: str, text: str) -> int | str:
         return text
 
 
-def _flag(name: str, text: str) -> bool:
+def flag(name: str, text: str) -> bool:
     words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if text.lower() not in words:
         raise PlanError(f"--{name}: {text!r} is neither true nor false")

@@ -48,6 +48,12 @@ def note_links(store: Store, study_id: str) -> dict[str, str]:
     return _pages(store, study_id, "")
 
 
+def run_link(store: Store, run_id: str) -> str:
+    """The page of one run, for a note of the same MLflow."""
+    experiment_id = store.client.get_run(run_id).info.experiment_id
+    return f"#/experiments/{experiment_id}/runs/{run_id}?{_VIEW}"
+
+
 def studies_link(store: Store, address: str) -> str:
     """All studies of the store's experiment; where it names none, of the newest study's."""
     with refusals(store.tracking_uri):

@@ -35,9 +35,12 @@ from trainperf_mlflow.tracking.uris import masked
 T = TypeVar("T")
 MIN_PREFIX = 6
 
+# What bears a decision of its own: studies, and runs that gather studies.
+DECIDED_KINDS = ("study", "regression", "scope")
 DECISION_COLUMNS = (
     "study_id",
     "study",
+    "kind",
     "decision",
     "reason",
     "next_action",
@@ -229,8 +232,14 @@ def _repeat_values(run: Run) -> RepeatValues:
         error=tags.get(names.ERROR),
         run_id=run.info.run_id,
         quality_checked=tags.get(names.QUALITY_CHECKED) == "true",
+        seed=_whole(run.data.params.get("seed")),
+        data_digest=tags.get(names.DATA_DIGEST),
         metrics=_metrics(run),
     )
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _metrics(run: Run) -> dict[str, float]:
@@ -281,6 +290,16 @@ def _studies(store: Store, condition: str = "") -> list[Run]:
     return search_runs(store, f"{only} AND {condition}" if condition else only)
 
 
+def experiment_of(store: Store, run_id: str) -> str:
+    """The name of the experiment that a run is in.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with refusals(store.tracking_uri):
+        return _where(store, run_id).experiment_name
+
+
 def _where(store: Store, run_id: str) -> Store:
     """The store at the experiment that the run is in."""
     found = store.client.get_run(run_id).info.experiment_id
@@ -307,7 +326,7 @@ def _artifact(store: Store, run_id: str, name: str, parse: Callable[[bytes], T])
 
 
 def decisions(store: Store, decision: str | None = None) -> pd.DataFrame:
-    """One row per study, the newest first.
+    """One row per study, regression and scope, the newest first.
 
     Args:
         decision: accept, tune, reject or measure; all where it is None.
@@ -318,7 +337,14 @@ def decisions(store: Store, decision: str | None = None) -> pd.DataFrame:
     if decision not in (None, "accept", "tune", "reject", "measure"):
         raise PlanError(f"unknown decision {decision!r}; known: accept, tune, reject, measure")
     with refusals(store.tracking_uri):
-        found = _studies(store, f"tags.`{names.DECISION}` = '{decision}'" if decision else "")
+        only = f" AND tags.`{names.DECISION}` = '{decision}'" if decision else ""
+        # MLflow knows no OR, and no IN for tags.
+        found = [
+            run
+            for kind in DECIDED_KINDS
+            for run in search_runs(store, f"tags.`{names.KIND}` = '{kind}'{only}")
+        ]
+    found.sort(key=lambda run: run.info.start_time, reverse=True)
     columns = [*DECISION_COLUMNS, *DELTA_COLUMNS, "status", "started"]
     return pd.DataFrame([_decision_row(run) for run in found], columns=columns)
 

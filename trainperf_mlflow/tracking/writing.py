@@ -59,16 +59,24 @@ def create_study_run(store: Store, study: Study) -> str:
     Raises:
         StoreError: the project's run is not running, or deleted.
     """
-    tags = _study_tags(study)
+    return own_run(store, study.name, _study_tags(study), study.created_at)
+
+
+def own_run(store: Store, name: str, tags: dict[str, str], started_at: float) -> str:
+    """A new run with a kind of its own; under ``mlflow run`` the project's run itself.
+
+    Raises:
+        StoreError: the project's run is not running, or deleted.
+    """
     run_id = os.environ.get("MLFLOW_RUN_ID")
     project_run = store.client.get_run(run_id) if run_id else None
     # A second study in the same project run gets a run of its own.
     if project_run is None or names.KIND in project_run.data.tags:
         run = store.client.create_run(
             store.experiment_id,
-            start_time=_ms(study.created_at),
+            start_time=_ms(started_at),
             tags=_context() | tags,
-            run_name=names.cut(study.name, names.MAX_NAME),
+            run_name=names.cut(name, names.MAX_NAME),
         )
         return str(run.info.run_id)
     if project_run.info.lifecycle_stage != "active" or project_run.info.status != "RUNNING":
@@ -78,7 +86,7 @@ def create_study_run(store: Store, study: Study) -> str:
         )
     run_id = str(run_id)
     store.client.log_batch(run_id, tags=_run_tags(tags), synchronous=True)
-    store.client.update_run(run_id, name=names.cut(study.name, names.MAX_NAME))
+    store.client.update_run(run_id, name=names.cut(name, names.MAX_NAME))
     return run_id
 
 
@@ -275,6 +283,7 @@ def _repeat_tags(repeat: Repeat) -> dict[str, str | None]:
         names.ERROR: _error(repeat.error),
         names.EFFECT_VERIFIED: None if verified is None else str(verified).lower(),
         names.EFFECT_DETAIL: detail or None,
+        names.DATA_DIGEST: repeat.data_digest,
         names.QUALITY_CHECKED: str(repeat.quality_checked).lower(),
         names.NOT_FINITE: ", ".join(f"{key}={value}" for key, value in strange.items()) or None,
     }
