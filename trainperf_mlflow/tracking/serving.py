@@ -58,7 +58,12 @@ def _start(store: Store, port: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
             *("--host", HOST, "--port", str(port), "--workers", "1"),
         ],
         # In the environment, where a list of processes does not show a password.
-        env={**os.environ, "MLFLOW_BACKEND_STORE_URI": store.tracking_uri},
+        # MLflow's job runners, seven processes more, serve pages that nobody looks at here.
+        env={
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            **os.environ,
+            "MLFLOW_BACKEND_STORE_URI": store.tracking_uri,
+        },
         cwd=path.parent if path is not None else Path.cwd(),
         stdin=subprocess.DEVNULL,
         stdout=log,
