@@ -48,6 +48,7 @@ ERROR = "trainperf.error"
 REPEAT = "trainperf.repeat"
 OK_REPEATS = "trainperf.ok_repeats"
 QUALITY_CHECKED = "trainperf.quality_checked"
+DATA_DIGEST = "trainperf.data_digest"  # of a repeat's first batch
 EFFECT_VERIFIED = "trainperf.effect_verified"
 EFFECT_DETAIL = "trainperf.effect_detail"
 PREDICTION = "trainperf.prediction"  # the phase of the predicted peak, or why there is none

@@ -1,0 +1,220 @@
+"""How quiet the machine was: which blocks were disturbed, by what, and what a study makes of it.
+
+Judged from what the kernel and the device tell about a block, never from its step times: whoever
+drops slow blocks because they are slow measures what he wants to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import fmean, median
+from typing import Literal, NamedTuple
+
+from trainperf_mlflow.analysis.signal import GATE, block_values
+from trainperf_mlflow.results import (
+    Block,
+    BlockValues,
+    Check,
+    Noise,
+    Status,
+    VariantValues,
+    Watch,
+)
+
+# A disturbed set of neighbouring blocks is measured again so often, then kept and flagged.
+MOST_AGAIN = 2
+# And in a study not more sets than this part of the planned ones.
+AGAIN_SHARE = 0.5
+# A study in which more of the blocks were disturbed, or had company, is noisy.
+NOISY_SHARE = 0.1
+# Other processes that keep so much of a core busy are company, also where a core is free for them:
+# caches and clocks are shared.
+COMPANY_CORES = 0.25
+# The same small computation takes longer than usual by so much: the core itself is slower.
+SLOW_REFERENCE = 1.25
+Level = Literal["quiet", "noisy", "unfit"]
+_HOT = ("heat", "hardware slowdown", "power brake")
+
+
+class Cause(NamedTuple):
+    """Something that disturbs a block, and how it is told of a study."""
+
+    seen: Callable[[BlockValues, float | None], bool]
+    text: str
+
+
+def _share(value: float | None) -> float:
+    return value or 0.0
+
+
+def _watch(block: BlockValues) -> Watch:
+    return block.watch or Watch()
+
+
+def _slow(block: BlockValues, usual_ms: float | None) -> bool:
+    times = _watch(block).reference_ms
+    return times is not None and usual_ms is not None and fmean(times) > SLOW_REFERENCE * usual_ms
+
+
+def _hot(block: BlockValues) -> bool:
+    device = _watch(block).device
+    return device is not None and any(reason in device.throttled for reason in _HOT)
+
+
+CAUSES: dict[str, Cause] = {
+    "run_delay": Cause(
+        lambda block, _: _share(block.run_delay) > GATE,
+        f"the training waited for a core for more than {GATE:.0%} of the time",
+    ),
+    "steal": Cause(
+        lambda block, _: _share(_watch(block).steal) > GATE,
+        f"the host gave more than {GATE:.0%} of the cores' time to other guests",
+    ),
+    "memory_pressure": Cause(
+        lambda block, _: _share(_watch(block).memory_pressure) > GATE,
+        f"processes waited for memory for more than {GATE:.0%} of the time",
+    ),
+    "slow_core": Cause(
+        _slow, f"a fixed small computation took over {SLOW_REFERENCE - 1:.0%} longer than usual"
+    ),
+    "throttled": Cause(lambda block, _: _hot(block), "the accelerator lowered its clock (heat)"),
+}
+
+
+def usual_reference_ms(blocks: Iterable[BlockValues]) -> float | None:
+    """What the reference computation usually takes among these blocks."""
+    known = [fmean(times) for block in blocks if (times := _watch(block).reference_ms)]
+    return median(known) if known else None
+
+
+def disturbances(block: BlockValues, usual_ms: float | None = None) -> tuple[str, ...]:
+    """The codes of ``CAUSES`` that are seen in a block.
+
+    Args:
+        usual_ms: what the reference computation usually takes on this machine.
+    """
+    return tuple(code for code, cause in CAUSES.items() if cause.seen(block, usual_ms))
+
+
+def to_measure_again(blocks: Sequence[Block], usual_ms: float | None = None) -> bool:
+    """Whether one of these neighbouring blocks was disturbed."""
+    values = [value for block in blocks if (value := block_values(block, None)) is not None]
+    return any(disturbances(value, usual_ms) for value in values)
+
+
+def again_budget(sets: int) -> int:
+    """How many of a study's sets of neighbouring blocks may be measured again.
+
+    >>> again_budget(12), again_budget(1)
+    (6, 1)
+    """
+    return max(1, int(sets * AGAIN_SHARE))
+
+
+def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise | None:
+    """What disturbed a study; None where no block is known.
+
+    Args:
+        unfit: why the intervals allow no verdict, where they allow none.
+    """
+    blocks = [block for _, block in _measured(variants)]
+    if not blocks:
+        return None
+    usual_ms = usual_reference_ms(blocks)
+    seen = [disturbances(block, usual_ms) for block in blocks]
+    disturbed = sum(map(bool, seen))
+    company = [cores for block in blocks if (cores := _company(block)) >= COMPANY_CORES]
+    noisy = max(disturbed, len(company)) > NOISY_SHARE * len(blocks)
+    causes = [
+        f"{cause.text} in {count}"
+        for code, cause in CAUSES.items()
+        if (count := sum(code in codes for codes in seen))
+    ]
+    if company:
+        took = _cores(fmean(company))
+        causes.insert(0, f"other processes took {took} during {len(company)}")
+    level: Level = "unfit" if unfit else "noisy" if noisy else "quiet"
+    shown = tuple(f"{cause} of {len(blocks)} blocks" for cause in causes)
+    again = _measured_again(variants)
+    return Noise(
+        level=level,
+        text=_text(shown, unfit, again),
+        causes=shown,
+        blocks=len(blocks),
+        disturbed_blocks=disturbed,
+        measured_again=again,
+    )
+
+
+def judge_machine(watch: Watch, cores: int, threads: int) -> Check:
+    """What the machine is like now, for somebody who wants to measure on it.
+
+    Args:
+        watch: some time in which nothing was measured.
+        cores: that may be used.
+        threads: that will train.
+    """
+    others = watch.others_cores
+    if others is None:
+        return Check(
+            check="noise",
+            status="ok",
+            detail="unknown: this system does not tell what other processes do",
+        )
+    told = [f"other processes take {_cores(others)}"]
+    for share, name in (
+        (watch.steal, "steal"),
+        (watch.cpu_pressure, "CPU pressure"),
+        (watch.memory_pressure, "memory pressure"),
+    ):
+        if share is not None:
+            told.append(f"{name} {share:.0%}")
+    if watch.reference_ms is not None:
+        told.append(f"reference {fmean(watch.reference_ms):.2f} ms")
+    # Less than half a core left for a thread: it shares its core most of the time.
+    crowded = cores - others < threads - 0.5
+    waits = max(_share(watch.steal), _share(watch.memory_pressure)) > GATE
+    level: Level = "unfit" if crowded else "noisy" if waits or others >= COMPANY_CORES else "quiet"
+    remedy = {
+        "quiet": "",
+        "noisy": "pairs and the gate stand one neighbour, but studies take longer; stop the "
+        "others for small differences",
+        "unfit": f"{threads} threads do not find {threads} free of {cores} cores: stop other "
+        "programs, wait, or set OMP_NUM_THREADS lower",
+    }[level]
+    return Check(
+        check="noise",
+        status="ok" if level == "quiet" else "warn",
+        detail=f"{level}: {', '.join(told)}",
+        remedy=remedy,
+    )
+
+
+def _measured(variants: Iterable[VariantValues]) -> Iterator[tuple[int, BlockValues]]:
+    """The blocks of the repeats that succeeded, each with its round."""
+    for variant in variants:
+        for repeat in variant.repeats:
+            if repeat.status is Status.OK:
+                yield from ((repeat.index, block) for block in repeat.blocks)
+
+
+def _measured_again(variants: Iterable[VariantValues]) -> int:
+    sets: dict[tuple[int, int], int] = {}
+    for index, block in _measured(variants):
+        sets[index, block.index] = max(block.again, sets.get((index, block.index), 0))
+    return sum(sets.values())
+
+
+def _company(block: BlockValues) -> float:
+    return _share(_watch(block).others_cores)
+
+
+def _cores(cores: float) -> str:
+    return f"{cores:.0%} of a core" if cores < 1 else f"{cores:.1f} cores"
+
+
+def _text(causes: Sequence[str], unfit: str | None, again: int) -> str:
+    parts = [part for part in (unfit, "; ".join(causes)) if part]
+    if again:
+        parts.append(f"{again} sets of blocks were measured again for it")
+    return "; ".join(parts or ["nothing disturbed the blocks"])
