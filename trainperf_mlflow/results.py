@@ -97,10 +97,31 @@ class Source(Record):
     published: PublishedDecision | None = None
 
 
+class Calibration(Record):
+    """What a machine makes of identical code; percentages of a step's time.
+
+    A study holds the one that it was decided with, so that deciding again says the same.
+    """
+
+    run_id: str
+    calibrated_at: float  # Unix seconds
+    workload: str  # its name, for people
+    noise_floor_pct: float  # how far from 0 the interval of identical code reaches
+    between_process_pct: float  # spread of identical processes: at most this, 80 % sure
+    smallest_detectable_pct: float  # found in 90 of 100 studies of the default size
+    pairs: int
+    process_pairs: int
+    # Of the study that cites it: the same baseline, or only the same machine.
+    same_workload: bool = True
+
+
 class Study(Record):
     """What was asked for and on what it ran: ``study.json``, written before the first step."""
 
     schema_version: Literal["trainperf-study/v1"] = "trainperf-study/v1"
+    # A calibration measures the baseline against itself.
+    kind: Literal["study", "calibration"] = "study"
+    calibration: Calibration | None = None
     study_id: str  # the MLflow run id of the study
     name: str
     plan: dict[str, JsonValue]  # Plan.model_dump(mode="json")
@@ -117,6 +138,27 @@ class Study(Record):
     toolkit_version: str
 
 
+class DeviceState(Record):
+    """An accelerator right after a block, as its maker's library tells it."""
+
+    clock_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttled: tuple[str, ...] = ()  # what held its clock down: heat, power
+
+
+class Watch(Record):
+    """The machine around a block; shares are of the block's time, 0 to 1."""
+
+    others_cores: float | None = None  # that other processes kept busy
+    steal: float | None = None  # of all cores' time, taken by the host's other guests
+    cpu_pressure: float | None = None  # some process waited for a core
+    memory_pressure: float | None = None  # some process waited for memory
+    # A fixed small computation, right before and after; ms.
+    reference_ms: tuple[float, float] | None = None
+    device: DeviceState | None = None
+
+
 class Block(Record):
     """Consecutive measured steps, the device synchronised at both ends."""
 
@@ -130,9 +172,14 @@ class Block(Record):
     step_run_delay_ms: tuple[float, ...] = ()
     # What disturbed the block, where the system tells it.
     cpu_ms: float | None = None
-    run_delay_ms: float | None = None  # runnable, but waiting for a core
+    run_delay_ms: float | None = None  # the working thread was runnable, but waited for a core
+    threads_delay_ms: float | None = None  # the same of the thread that waited longest
     involuntary_switches: int | None = None
     page_faults: int | None = None
+    gc_collections: int | None = None
+    compilations: int | None = None  # by torch.compile
+    watch: Watch | None = None
+    again: int = 0  # how often the pair was measured before, and disturbed
 
 
 class Effect(Record):
@@ -156,6 +203,7 @@ class Repeat(Record):
     error: str | None = None
     started_at: float  # Unix seconds
     ended_at: float
+    data_digest: str | None = None  # of the first batch; None where nobody could look
     samples_per_step: float | None = None
     tokens_per_step: float | None = None
     build_s: float | None = None
@@ -192,8 +240,14 @@ class BlockValues(Record):
     low_ms: float
     net_mean_ms: float | None = None
     net_low_ms: float | None = None
-    run_delay: float | None = None  # share of the wall time
+    run_delay: float | None = None  # share of the wall time, of the thread that waited longest
     cpu: float | None = None  # CPU time over wall time
+    steps: int | None = None
+    faults: int | None = None  # of pages
+    gc: int | None = None
+    compilations: int | None = None
+    watch: Watch | None = None
+    again: int = 0
 
 
 class StudyBlocks(Record):
@@ -211,6 +265,8 @@ class RepeatValues(Record):
     error: str | None = None
     run_id: str | None = None
     quality_checked: bool = False
+    seed: int | None = None
+    data_digest: str | None = None  # of the first batch
     metrics: dict[str, float] = Field(default_factory=dict)
     blocks: tuple[BlockValues, ...] = ()
 
@@ -393,6 +449,17 @@ class Assessment(Record):
     missing: tuple[str, ...]  # what could not be told, and how to find out
 
 
+class Noise(Record):
+    """How quiet the machine was while a study was measured."""
+
+    level: Literal["quiet", "noisy", "unfit"]
+    text: str  # in words, with what disturbed it
+    causes: tuple[str, ...] = ()
+    blocks: int
+    disturbed_blocks: int
+    measured_again: int  # sets of neighbouring blocks, because they were disturbed
+
+
 class Comparison(Record):
     """A study's comparison and decision: ``comparison.json``."""
 
@@ -412,6 +479,8 @@ class Comparison(Record):
     decision: Decision
     warnings: tuple[str, ...] = ()
     assessment: Assessment | None = None
+    noise: Noise | None = None  # None where no blocks are known
+    calibration: Calibration | None = None  # what a study cites, or what a calibration found
 
     def summary(self) -> dict[str, Any]:
         """The object that ``--format json`` prints: the decision's fields at the top level."""
@@ -463,6 +532,8 @@ class Comparison(Record):
             ],
             "warnings": list(self.warnings),
             "assessment": _dumped(self.assessment),
+            "noise": _dumped(self.noise),
+            "calibration": _dumped(self.calibration),
         }
 
 

@@ -137,6 +137,8 @@ def repeat_values(repeat: Repeat, *, compiled: bool, run_id: str | None = None) 
         error=repeat.error,
         run_id=run_id,
         quality_checked=repeat.quality_checked and repeat.eval_loss is not None,
+        seed=repeat.seed,
+        data_digest=repeat.data_digest,
         metrics=repeat_metrics(repeat, compiled=compiled),
         blocks=tuple(
             values

@@ -47,6 +47,7 @@ def block_values(block: Block, samples_per_step: float | None) -> BlockValues | 
     # A wait is counted when the thread gets its core, so it may end in a step that is shorter.
     net = [max(0.0, step - wait) for step, wait in zip(steps, waits, strict=False)]
     known = len(net) == len(steps) and min(net) > 0
+    delays = [ms for ms in (block.run_delay_ms, block.threads_delay_ms) if ms is not None]
     return BlockValues(
         index=block.index,
         process=block.process,
@@ -57,8 +58,14 @@ def block_values(block: Block, samples_per_step: float | None) -> BlockValues | 
         low_ms=_low(steps),
         net_mean_ms=fmean(net) if known else None,
         net_low_ms=_low(net) if known else None,
-        run_delay=None if block.run_delay_ms is None else block.run_delay_ms / block.wall_ms,
+        run_delay=None if not delays else max(delays) / block.wall_ms,
         cpu=None if block.cpu_ms is None else block.cpu_ms / block.wall_ms,
+        steps=len(steps),
+        faults=block.page_faults,
+        gc=block.gc_collections,
+        compilations=block.compilations,
+        watch=block.watch,
+        again=block.again,
     )
 
 

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from trainperf_mlflow.analysis.compare import Difference, compare, describe, measured
 from trainperf_mlflow.analysis.metrics import break_even_steps
+from trainperf_mlflow.analysis.noise import judge
 from trainperf_mlflow.analysis.paired import estimate_time, interval_deltas, pairs_of
 from trainperf_mlflow.analysis.sequential import level_per_look, looks_allowed
+from trainperf_mlflow.analysis.trust import violations
 from trainperf_mlflow.decisions.case import Case, Choice, Policy
 from trainperf_mlflow.decisions.evidence import measured_in_blocks, with_evidence
 from trainperf_mlflow.decisions.goal import goal_gain
@@ -71,6 +73,7 @@ def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
     ]
     return _comparison(
         study,
+        ordered,
         baseline=baseline,
         baseline_evaluation=evaluations.get(baseline.name),
         candidates=tuple(compared),
@@ -280,6 +283,7 @@ def _probe(study: Study, variants: Sequence[VariantValues]) -> Comparison:
     text = "a probe measures without a baseline, so there is nothing to compare and to decide"
     return _comparison(
         study,
+        variants,
         baseline=None,
         candidates=tuple(
             _candidate(variant, None, decided[variant.name], {}) for variant in variants
@@ -302,6 +306,7 @@ def _probe_text(variant: VariantValues) -> str:
 
 def _comparison(
     study: Study,
+    variants: Sequence[VariantValues],
     *,
     baseline: VariantValues | None,
     baseline_evaluation: Evaluation | None = None,
@@ -325,7 +330,9 @@ def _comparison(
         candidates=candidates,
         best_candidate=best_candidate,
         decision=decision,
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=tuple(dict.fromkeys((*violations(variants), *warnings))),
+        noise=judge(variants, decision.text if decision.confidence == "unfit" else None),
+        calibration=study.calibration,
     )
 
 

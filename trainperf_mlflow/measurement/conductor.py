@@ -6,14 +6,16 @@ it is over; what to do with it is the caller's business.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from math import isfinite
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Protocol
 
+from trainperf_mlflow.analysis.noise import MOST_AGAIN, again_budget, to_measure_again
 from trainperf_mlflow.errors import Interrupted, TrainperfError
 from trainperf_mlflow.measurement import pace
 from trainperf_mlflow.measurement.launcher import WorkerError
@@ -93,7 +95,8 @@ def conduct(
 
 
 class _Conductor:
-    """What one round teaches the next: the pace, and whether the processes fit side by side."""
+    """What one round teaches the next: the pace, whether the processes fit side by side, and how
+    often disturbed blocks may still be measured again."""
 
     def __init__(
         self,
@@ -109,6 +112,8 @@ class _Conductor:
         self._isolation = job.isolation
         self._warmup = job.warmup_steps
         self._steps = job.steps_per_block
+        self._budget = again_budget(job.repeats * job.blocks)
+        self._references: list[float] = []  # what the reference computation took; ms
 
     def round(self, planned: Round) -> Iterator[Repeat]:
         with ExitStack() as cleanup:
@@ -134,11 +139,15 @@ class _Conductor:
         self._warm_up([attempts[name] for name in planned.starts])
         yield from told.ended(attempts)
         for index, order in enumerate(planned.blocks):
-            for name in order:
-                attempts[name].block(index, self._steps)
-                yield from told.ended(attempts)
+            for again in itertools.count():
+                for name in order:
+                    attempts[name].block(index, self._steps, again)
+                    yield from told.ended(attempts)
+                if not self._again(attempts, again):
+                    break
         for name in planned.starts:
             attempts[name].finish()
+            attempts[name].succeed()
             yield from told.ended(attempts)
 
     def _one_by_one(
@@ -150,16 +159,33 @@ class _Conductor:
         orders = list(planned.blocks)
         orders[0] = (started, *(name for name in orders[0] if name != started))
         for index, order in enumerate(orders):
-            for name in order:
-                if index or name != started:
-                    self._begin(name, planned, attempts, cleanup)
-                self._warm_up([attempts[name]])
-                attempts[name].block(index, self._steps)
-                if index == len(orders) - 1:
-                    attempts[name].finish()
-                else:
+            for again in itertools.count():
+                for name in order:
+                    if index or again or name != started:
+                        self._begin(name, planned, attempts, cleanup)
+                    self._warm_up([attempts[name]])
+                    attempts[name].block(index, self._steps, again)
+                    if index == len(orders) - 1:
+                        attempts[name].finish()
                     attempts[name].leave()
-                yield from told.ended(attempts)
+                    yield from told.ended(attempts)
+                if not self._again(attempts, again):
+                    break
+        for attempt in attempts.values():
+            attempt.succeed()
+        yield from told.ended(attempts)
+
+    def _again(self, attempts: Mapping[str, Attempt], again: int) -> bool:
+        """Whether the neighbouring blocks that were just measured are measured once more: they
+        were disturbed, and neither they nor the study have been so too often."""
+        blocks = [attempt.latest for attempt in attempts.values() if not attempt.ended]
+        latest = [block for block in blocks if block is not None]
+        usual_ms = median(self._references) if self._references else None
+        self._references += [fmean(times) for times in map(_reference_ms, latest) if times]
+        if again >= MOST_AGAIN or not self._budget or not to_measure_again(latest, usual_ms):
+            return False
+        self._budget -= 1
+        return True
 
     def _begin(
         self, name: str, planned: Round, attempts: dict[str, Attempt], cleanup: ExitStack
@@ -195,6 +221,10 @@ class _Conductor:
                 break
             before = after
         return steps
+
+
+def _reference_ms(block: Block) -> tuple[float, float] | None:
+    return block.watch.reference_ms if block.watch else None
 
 
 def _fitting(seen: Attempt, others: int) -> Isolation:
@@ -234,7 +264,7 @@ class Attempt:
         self._worker: AnyWorker | None = None
         self._process = -1
         self._warmed = 0
-        self._blocks: list[Block] = []
+        self._blocks: dict[int, Block] = {}
         self._facts: dict[str, Any] = {}
         self._error: str | None = None
         self.status: Status | None = None
@@ -245,6 +275,11 @@ class Attempt:
     @property
     def ended(self) -> bool:
         return self.status is not None
+
+    @property
+    def latest(self) -> Block | None:
+        """The block that was measured last."""
+        return next(reversed(self._blocks.values()), None)
 
     def start(self, start_worker: Callable[[], AnyWorker], cleanup: ExitStack) -> None:
         """A fresh process with a fresh initialisation."""
@@ -274,6 +309,8 @@ class Attempt:
         warmed: Warmed | None = self._ask("warmup", steps=steps - self._warmed)
         if warmed is None:
             return
+        if warmed.data_digest is not None:
+            self._facts["data_digest"] = warmed.data_digest
         if warmed.first_step_ms is not None:
             self._facts["first_step_ms"] = warmed.first_step_ms
             self.step_ms = (warmed.first_step_ms,)
@@ -281,11 +318,13 @@ class Attempt:
         self.step_ms = warmed.step_ms or self.step_ms
         self.held_mb, self.free_mb = warmed.held_mb, warmed.free_mb
 
-    def block(self, index: int, steps: int | None) -> None:
+    def block(self, index: int, steps: int | None, again: int = 0) -> None:
+        """Measure a block; one that was measured before is replaced."""
         block: Block | None = self._ask("block", index=index, steps=steps or pace.MIN_STEPS)
         if block is None:
             return
-        self._blocks.append(block.model_copy(update={"process": self._process}))
+        block = block.model_copy(update={"process": self._process, "again": again})
+        self._blocks[index] = block
         bad = [loss for loss in block.losses if loss is not None and not isfinite(loss)]
         if bad:
             step = block.losses.index(bad[0])
@@ -299,6 +338,9 @@ class Attempt:
         finished = self._ask("finish")
         if finished is not None:
             self._facts |= {name: getattr(finished, name) for name in type(finished).model_fields}
+
+    def succeed(self) -> None:
+        if not self.ended:
             self._end(Status.OK, None)
 
     def leave(self) -> None:
@@ -331,7 +373,8 @@ class Attempt:
 
     def result(self) -> Repeat:
         assert self.status is not None
-        losses = [loss for block in self._blocks for loss in block.losses]
+        blocks = tuple(block for _, block in sorted(self._blocks.items()))
+        losses = [loss for block in blocks for loss in block.losses]
         return Repeat(
             study_id=self._job.study_id,
             variant=self._variant.name,
@@ -341,7 +384,7 @@ class Attempt:
             error=self._error,
             started_at=self._started_at,
             ended_at=time.time(),
-            blocks=tuple(self._blocks),
+            blocks=blocks,
             loss=losses[-1] if losses else None,
             **self._facts,
         )

@@ -6,11 +6,12 @@ import importlib.metadata
 import os
 import platform
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import torch
 from pydantic import JsonValue
+
+from trainperf_mlflow.measurement.machine import cpu_name
 
 # Read at process start by the allocator, the thread pools and Python: the same for all variants.
 RECORDED_VARIABLES = (
@@ -100,11 +101,3 @@ def _cublas_workspace() -> int | None:
     # Newer releases of torch tell it.
     tell = getattr(torch.backends.cuda, "cublas_workspace_size", None)
     return None if tell is None else int(tell())
-
-
-def cpu_name() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

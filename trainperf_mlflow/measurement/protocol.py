@@ -30,6 +30,7 @@ class Warmed(Record):
     step_ms: tuple[float, ...] = ()
     held_mb: float | None = None  # by this process, where it trains
     free_mb: float | None = None  # there, for others
+    data_digest: str | None = None  # of the repeat's first batch
 
 
 class Finished(Record):

@@ -14,9 +14,11 @@ import itertools
 import math
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +28,7 @@ from trainperf_mlflow.results import Block
 Step = Callable[[], "torch.Tensor | float | None"]
 NS_PER_MS = 1e6
 _SCHEDSTAT = "/proc/thread-self/schedstat"
+_THREADS = "/proc/self/task"
 
 
 @contextmanager
@@ -52,9 +55,10 @@ def timed_block(step: Step, steps: int, device: torch.device, index: int) -> Blo
     with no_gc():
         synchronize(device)
         started_at = time.time()
-        before = _Usage.now()
-        wall_ns, step_ms, losses, waits_ms = measure(step, steps, device)
-        after = _Usage.now()
+        with _collections() as collected:
+            before = _Usage.now()
+            wall_ns, step_ms, losses, waits_ms = measure(step, steps, device)
+            after = _Usage.now()
     return Block(
         index=index,
         started_at=started_at,
@@ -65,8 +69,11 @@ def timed_block(step: Step, steps: int, device: torch.device, index: int) -> Blo
         run_delay_ms=None
         if before.run_delay_ns is None or after.run_delay_ns is None
         else (after.run_delay_ns - before.run_delay_ns) / NS_PER_MS,
+        threads_delay_ms=_longest_delay_ms(before.threads_delay_ns, after.threads_delay_ns),
         involuntary_switches=after.involuntary_switches - before.involuntary_switches,
         page_faults=after.page_faults - before.page_faults,
+        gc_collections=len(collected),
+        compilations=after.compilations - before.compilations,
         step_run_delay_ms=tuple(waits_ms),
     )
 
@@ -152,8 +159,10 @@ class _Usage(NamedTuple):
 
     cpu_ns: int
     run_delay_ns: int | None
+    threads_delay_ns: dict[str, int]  # by the thread's id
     involuntary_switches: int
     page_faults: int
+    compilations: int
 
     @classmethod
     def now(cls) -> _Usage:
@@ -161,9 +170,51 @@ class _Usage(NamedTuple):
         return cls(
             cpu_ns=time.process_time_ns(),
             run_delay_ns=_run_delay_ns(),
+            threads_delay_ns=_threads_delay_ns(),
             involuntary_switches=usage.ru_nivcsw,
             page_faults=usage.ru_minflt + usage.ru_majflt,
+            compilations=compilations(),
         )
+
+
+@contextmanager
+def _collections() -> Iterator[list[int]]:
+    """The garbage collections inside, by generation: a step may ask for one by itself."""
+    seen: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            seen.append(info["generation"])
+
+    gc.callbacks.append(note)
+    try:
+        yield seen
+    finally:
+        gc.callbacks.remove(note)
+
+
+def compilations() -> int:
+    """How many frames torch.compile has compiled in this process, again or for the first time."""
+    # Importing it takes a second; who compiles has done so.
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["frames"]["total"])
+
+
+def _threads_delay_ns() -> dict[str, int]:
+    """How long each thread of this process was runnable but had no core, so far."""
+    delays = {}
+    with suppress(OSError):
+        for thread in Path(_THREADS).iterdir():
+            with suppress(OSError):
+                delay = _run_delay((thread / "schedstat").read_bytes())
+                if delay is not None:
+                    delays[thread.name] = delay
+    return delays
+
+
+def _longest_delay_ms(before: dict[str, int], after: dict[str, int]) -> float | None:
+    delays = [delay - before.get(thread, 0) for thread, delay in after.items()]
+    return max(delays) / NS_PER_MS if delays else None
 
 
 @contextmanager

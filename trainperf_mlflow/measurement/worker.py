@@ -21,6 +21,7 @@ from trainperf_mlflow.analysis.estimate import VariantEstimate
 from trainperf_mlflow.attribution import PhaseMeasurement, Safety, TraceMeasurement
 from trainperf_mlflow.errors import TrainperfError
 from trainperf_mlflow.measurement.audit import audit
+from trainperf_mlflow.measurement.batches import batch_digest, first_batch
 from trainperf_mlflow.measurement.environment import environment
 from trainperf_mlflow.measurement.memory import (
     allocator_peak,
@@ -28,8 +29,10 @@ from trainperf_mlflow.measurement.memory import (
     reset_rss_peak,
     rss_peak_mb,
 )
+from trainperf_mlflow.measurement.nvidia import device_state
 from trainperf_mlflow.measurement.protocol import Built, Finished, Warmed
 from trainperf_mlflow.measurement.timing import diverged, first_step, timed_block
+from trainperf_mlflow.measurement.watch import between, reading, reference_ms
 from trainperf_mlflow.messages import encodable
 from trainperf_mlflow.results import Block, Effect, Setting, Status, Variant, Workload
 from trainperf_mlflow.workloads.task import Task, build_task, run_step
@@ -47,6 +50,7 @@ class Repeat:
     def __init__(self) -> None:
         self._task: Task | None = None
         self._warm = False
+        self._data_digest: str | None = None
 
     @property
     def task(self) -> Task:
@@ -106,7 +110,9 @@ class Repeat:
         left = steps
         if steps and not self._warm:
             self._warm, left = True, steps - 1
-            first_step_ms, loss = first_step(self._step, self.device)
+            with first_batch(self.task) as batches:
+                first_step_ms, loss = first_step(self._step, self.device)
+            self._data_digest = batch_digest(batches[0]) if batches else None
             self._refuse_divergence((loss,))
         if left:
             block = timed_block(self._step, left, self.device, index=0)
@@ -121,10 +127,15 @@ class Repeat:
             step_ms=step_ms,
             held_mb=held_mb,
             free_mb=free_mb,
+            data_digest=self._data_digest,
         )
 
     def block(self, index: int, steps: int) -> Block:
-        return timed_block(self._step, steps, self.device, index)
+        before, reference = reading(), reference_ms()
+        block = timed_block(self._step, steps, self.device, index)
+        state = device_state(self.device)
+        watch = between(before, reading(), (reference, reference_ms()), state)
+        return block.model_copy(update={"watch": watch})
 
     def finish(self) -> Finished:
         """Everything that must not disturb the measured steps, in this order: the peaks of

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
+from trainperf_mlflow.reporting.noise import noise_lines
 from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
 from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
@@ -49,6 +50,7 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
         _PERFETTO if "trace" in (links or {}) else "",
         _budget(comparison),
         _why(comparison),
+        "\n".join(f"- {_short(line, _TEXT_CHARS)}" for line in noise_lines(comparison)),
         _warnings(comparison),
     ]
     note = head

@@ -14,6 +14,7 @@ from rich.text import Text
 from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.console import rendered
+from trainperf_mlflow.reporting.noise import noise_lines
 from trainperf_mlflow.reporting.text import clipped, number, plain
 from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
 
@@ -69,6 +70,10 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     parts += [
         Padding(Text(f"budget: {clipped(plain(line), _NOTE_CHARS)}"), (0, 0, 0, 2))
         for line in budget_lines(comparison)
+    ]
+    parts += [
+        Padding(Text(clipped(plain(line), _NOTE_CHARS), style="dim"), (0, 0, 0, 2))
+        for line in noise_lines(comparison)
     ]
     if comparison.warnings:
         parts.append(Text(""))
