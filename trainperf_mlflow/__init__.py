@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         profile,
         recover,
         regress,
+        report,
         runs,
     )
     from trainperf_mlflow.decisions.memory import (
@@ -110,6 +111,7 @@ _HOMES = {
     "recommend_training_decision": "decisions.training",
     "recover": "api",
     "regress": "api",
+    "report": "api",
     "runs": "api",
     "summarize_memory_strategies": "decisions.memory",
     "summarize_optimization_result": "decisions.optimization",
@@ -182,6 +184,7 @@ __all__ = [
     "recommend_training_decision",
     "recover",
     "regress",
+    "report",
     "runs",
     "summarize_memory_strategies",
     "summarize_optimization_result",

@@ -13,6 +13,7 @@ from trainperf_mlflow.api.profiling import profile
 from trainperf_mlflow.api.reading import compare, decisions, load_comparison, runs, study_links
 from trainperf_mlflow.api.recovering import recover
 from trainperf_mlflow.api.regressing import regress
+from trainperf_mlflow.api.reporting import report
 from trainperf_mlflow.api.serving import ui
 from trainperf_mlflow.api.showing import show
 from trainperf_mlflow.api.tracing import compare_traces, trace
@@ -36,6 +37,7 @@ __all__ = [
     "profile",
     "recover",
     "regress",
+    "report",
     "runs",
     "show",
     "study_links",

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from trainperf_mlflow.api.annotating import note_of
 from trainperf_mlflow.api.assessing import assessed
 from trainperf_mlflow.api.measuring import describe
+from trainperf_mlflow.api.pages import attach_report
+from trainperf_mlflow.api.picturing import Warn, teller
 from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.attribution import Attempt
 from trainperf_mlflow.errors import EvidenceError, MeasurementError
@@ -131,14 +133,15 @@ def refuse_nothing_measured(attempts: list[Attempt], what: str) -> None:
 
 def with_assessment(found: Opened, report: dict[str, Any]) -> dict[str, Any]:
     """The report for who asked for it; on the run the assessment is a file of its own."""
-    made = assess_again(found.store, found.study.study_id, found.variants)
+    made = assess_again(found.store, found.study.study_id, found.variants, teller(found.progress))
     return {**report, "assessment": None if made is None else made.model_dump(mode="json")}
 
 
 def assess_again(
-    store: Store, study_id: str, variants: Sequence[VariantValues]
+    store: Store, study_id: str, variants: Sequence[VariantValues], warn: Warn
 ) -> Assessment | None:
-    """Refresh the assessment on the study's run; None where the study has no comparison yet.
+    """Refresh the assessment and the report on the study's run; None where the study has no
+    comparison yet.
 
     The decision stays as it was recorded.
 
@@ -153,6 +156,7 @@ def assess_again(
         return None
     comparison = assessed(store, queries.load_comparison(store, study_id), variants, files)
     send_assessment(store, comparison, note_of(store, comparison))
+    attach_report(store, comparison, warn)
     return comparison.assessment
 
 

@@ -13,7 +13,7 @@ from trainperf_mlflow.errors import EvidenceError, PlanError
 from trainperf_mlflow.evidence.exported import Exported
 from trainperf_mlflow.evidence.formats import build
 from trainperf_mlflow.messages import nearest, shown
-from trainperf_mlflow.results import Status, Study, VariantValues
+from trainperf_mlflow.results import Study
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store
@@ -65,6 +65,7 @@ def export_text(
         StoreError: the store cannot be read.
     """
     from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking.reports import load_environment
 
     store, study_id = find(study, tracking_uri, experiment)
     found = queries.load_study(store, study_id)
@@ -82,7 +83,7 @@ def export_text(
         study=found,
         variants=variants,
         comparison=decide_study(found, variants),
-        environment=_environment(store, variants),
+        environment=load_environment(store, variants),
     )
     return json.dumps(build(exported, wanted), ensure_ascii=False, indent=2) + "\n"
 
@@ -140,16 +141,3 @@ def _attached(store: Store, study: Study, wanted: str) -> str:
             f"run 'trainperf {command} {study.study_id}{options}' first"
         )
     return data.decode()
-
-
-def _environment(store: Store, variants: tuple[VariantValues, ...]) -> dict[str, Any]:
-    """That of the first repeat that succeeded, the baseline's where there is one."""
-    from trainperf_mlflow.tracking.importing import load_file
-    from trainperf_mlflow.tracking.names import ENVIRONMENT_FILE
-
-    ordered = sorted(variants, key=lambda variant: variant.role)
-    repeats = (r for v in ordered for r in v.repeats if r.status is Status.OK and r.run_id)
-    first = next(repeats, None)
-    data = load_file(store, str(first.run_id), ENVIRONMENT_FILE) if first else None
-    environment = json.loads(data) if data else {}
-    return environment if isinstance(environment, dict) else {}

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import trainperf_mlflow
 from trainperf_mlflow.analysis.metrics import repeat_values, variant_values
-from trainperf_mlflow.api.annotating import note_of
+from trainperf_mlflow.api.annotating import annotate, note_of
+from trainperf_mlflow.api.pages import attach_report
+from trainperf_mlflow.api.picturing import attach, compared_pictures
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import MeasurementError, PlanError
 from trainperf_mlflow.evidence.agreement import ImportOutcome, beside_published, outcome
@@ -114,4 +116,9 @@ def _import(store: Store, report: _Read, warn: Callable[[str], None]) -> ImportO
         return comparison, note_of(store, comparison)
 
     comparison = record_import(store, found.study, found.repeats, found.text, decide, warn)
+    study_id, variants = comparison.study_id, queries.load_variants(store, comparison.study_id)
+    pictures = compared_pictures(found.study, variants, comparison, warn)
+    attach(store, study_id, pictures, warn)
+    attach_report(store, comparison, warn, pictures)
+    annotate(store, comparison)
     return outcome(found.study, comparison, report.file, already=False, warnings=found.warnings)

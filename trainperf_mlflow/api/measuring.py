@@ -14,6 +14,7 @@ import trainperf_mlflow
 from trainperf_mlflow.analysis.assessment import assess
 from trainperf_mlflow.analysis.sequential import hopeless
 from trainperf_mlflow.api.annotating import annotate, note_of
+from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.picturing import measured_pictures
 from trainperf_mlflow.api.predicting import predict_measured
 from trainperf_mlflow.decisions.evidence import OPEN_REASONS
@@ -296,6 +297,7 @@ def _compare(store: Store, recorder: Recorder, warn: Callable[[str], None]) -> C
             f"but the MLflow store does not answer; when it is back, run "
             f"'trainperf recover {recorder.study_id}'"
         )
+    attach_report(store, comparison, warn, pictures)
     annotate(store, comparison)
     return comparison
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.assessing import assessed
+from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.picturing import attach, compared_pictures
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.evidence.agreement import beside_published
@@ -110,6 +111,7 @@ def decide_again(
         send_assessment(store, comparison)
     # Those of single blocks stay as measured: the blocks do not change.
     attach(store, study_id, compared_pictures(study, variants, comparison, warn), warn)
+    attach_report(store, comparison, warn)
     annotate(store, comparison)
     return comparison
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.reading import decide_again
 from trainperf_mlflow.errors import MeasurementError, PlanError, StoreError
+
+if TYPE_CHECKING:
+    from trainperf_mlflow.tracking.store import Store
 
 
 def recover(
@@ -42,6 +46,8 @@ def recover(
             failed = failed or error
             continue
         decision = found.decision
+        if found.complete and decision is not None and (found.sent or found.ended):
+            _report(found.store, study_id, tell)
         if found.complete and decision is None:
             try:
                 decision = decide_again(found.store, study_id, tell).decision.decision
@@ -59,3 +65,15 @@ def recover(
     if failed is not None and not recovered:
         raise failed
     return recovered
+
+
+def _report(store: Store, study_id: str, warn: Callable[[str], None]) -> None:
+    """A study that had come to its decision lacks nothing but its report."""
+    from trainperf_mlflow.tracking import queries
+
+    try:
+        comparison = queries.load_comparison(store, study_id)
+    except StoreError as error:
+        warn(str(error))
+        return
+    attach_report(store, comparison, warn)

@@ -26,6 +26,7 @@ from trainperf_mlflow.cli.options import (
 from trainperf_mlflow.cli.phase import phase
 from trainperf_mlflow.cli.profile import profile
 from trainperf_mlflow.cli.regress import regress
+from trainperf_mlflow.cli.report import report
 from trainperf_mlflow.cli.show import runs, show
 from trainperf_mlflow.cli.trace import trace
 from trainperf_mlflow.cli.ui import ui
@@ -157,6 +158,7 @@ cli.add_command(export)
 cli.add_command(import_reports)
 cli.add_command(phase)
 cli.add_command(profile)
+cli.add_command(report)
 cli.add_command(regress)
 cli.add_command(runs)
 cli.add_command(show)

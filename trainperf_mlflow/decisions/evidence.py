@@ -53,6 +53,9 @@ def with_evidence(
     if verdict in OPEN_REASONS and _unfit(time):
         return _concluded("measurement_unfit", decision, "unfit", _unfit_text(time))
     if verdict in OPEN_REASONS:
+        more = _more_pairs(case, time)
+        known = {} if more is None else {"more_pairs": float(more)}
+        decision = decision.model_copy(update={"numbers": decision.numbers | known})
         return _concluded(verdict, decision, "unconfirmed", _open_text(case, time))
     if verdict != decision.reason:
         return _concluded(verdict, decision, "confirmed", shown(time))
@@ -153,12 +156,28 @@ def shown(time: PairedEstimate | None) -> str:
 def _open_text(case: Case, time: PairedEstimate | None) -> str:
     if time is None:
         return f"{shown(time)}; measure again"
+    nearest = _nearest(case, time)
+    if nearest is None:
+        return f"{shown(time)}; {time.what_would_settle or 'more repeats would settle it'}"
+    return f"{shown(time)}; {advice(more_for(time, nearest), time.pair_s)}"
+
+
+def _more_pairs(case: Case, time: PairedEstimate | None) -> int | None:
+    """How many pairs would settle it; None where that is not known, or none would."""
+    nearest = None if time is None else _nearest(case, time)
+    if time is None or nearest is None:
+        return None if time is None else time.more_pairs
+    return more_for(time, nearest)
+
+
+def _nearest(case: Case, time: PairedEstimate) -> float | None:
+    """Of the gains within the interval at which the rule changes its mind the one that stands
+    between the estimate and a verdict."""
     low, high = _ends(time)
     crossed = [target for target in _targets(case, time) if low < target < high]
     if time.low_pct is None or not crossed:
-        return f"{shown(time)}; {time.what_would_settle or 'more repeats would settle it'}"
-    nearest = min(crossed, key=lambda target: abs(time.estimate_pct - target))
-    return f"{shown(time)}; {advice(more_for(time, nearest), time.pair_s)}"
+        return None
+    return min(crossed, key=lambda target: abs(time.estimate_pct - target))
 
 
 def _targets(case: Case, time: PairedEstimate) -> Iterator[float]:
