@@ -71,7 +71,7 @@ def normal(mean: float, spread: float = 1.0, count: int = 60, seed: int = 1) -> 
 
 
 def judge(name: str, studied: Sides) -> str:
-    return next(rule for rule in peers.rules() if rule.name == name).judge(studied)
+    return str(next(rule for rule in peers.rules() if rule.name == name).judge(studied))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def counted_stream() -> Stream:
 def test_the_same_blocks_are_given_to_both_sides_as_the_order_says() -> None:
     study = Study(counted_stream(), 0, 2, 0, 1)
     even, odd = list(range(2, 17, 2)), list(range(1, 17, 2))
-    seen = {order: study.sides(order) for order in ("pairs", "sequence", "abba")}  # type: ignore[arg-type]
+    seen = {order: study.sides(order) for order in ("pairs", "sequence", "abba")}
     assert seen["pairs"].before[::2].tolist() == even
     assert seen["pairs"].after[::2].tolist() == odd
     assert sorted(seen["sequence"].before[::2]) == list(range(1, 9))
@@ -204,7 +204,7 @@ def test_a_rates_interval_counts_studies_without_overlap() -> None:
     assert (low, high) == pytest.approx((known.low, known.high))
     stream = made_stream(4, rounds=12, steps=1)
     covered = [scoring.Covered(0, "quiet", index > 0, 3) for index in range(10)]
-    seen = scoring.rate(covered, lambda one: one.held, [stream])  # type: ignore[union-attr]
+    seen = scoring.rate(covered, lambda one: one.held, [stream])
     assert seen is not None
     assert (seen.share, seen.studies) == (0.9, 4)
     assert (seen.low, seen.high) == pytest.approx(scoring.wilson(0.9, 4))

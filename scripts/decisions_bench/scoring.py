@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -82,6 +82,9 @@ class Covered(NamedTuple):
     condition: str
     held: bool
     rounds: int
+
+
+Studied = TypeVar("Studied", Judged, Covered)
 
 
 class Rate(NamedTuple):
@@ -171,8 +174,8 @@ def judge_ours(study: Study, margin_pct: float) -> tuple[Verdict, int]:
 
 
 def rate(
-    judged: Sequence[Judged] | Sequence[Covered],
-    hit: Callable[[Judged | Covered], bool],
+    judged: Sequence[Studied],
+    hit: Callable[[Studied], bool],
     streams: Sequence[Stream],
 ) -> Rate | None:
     """In which share it happened; None where nothing was judged."""

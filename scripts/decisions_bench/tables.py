@@ -194,7 +194,7 @@ def _aims(findings: Findings) -> Iterator[Sequence[str]]:
         yield _aim(
             "the 95 % interval holds the truth",
             condition,
-            rate(covered, lambda one: one.held, findings.streams),  # type: ignore[union-attr]
+            rate(covered, lambda one: one.held, findings.streams),
             least=0.95,
         )
     for condition, change, pairs, least, rule in (
