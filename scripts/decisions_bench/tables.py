@@ -214,7 +214,8 @@ def _aims(findings: Findings) -> Iterator[Sequence[str]]:
             least=least,
         )
     for condition in conditions(findings.streams):
-        yield _ahead(findings, condition, 2)
+        for rival in (EQUAL, EQUAL_NET):
+            yield _ahead(findings, condition, 2, rival)
 
 
 def _found_within(pairs: int) -> Callable[[Judged], bool]:
@@ -240,20 +241,22 @@ def _aim(name: str, condition: str, seen: Rate | None, least: float | None = Non
     )
 
 
-def _ahead(findings: Findings, condition: str, change: int) -> Sequence[str]:
+def _ahead(findings: Findings, condition: str, change: int, rival: str) -> Sequence[str]:
     """Ours against Mann-Whitney with as few false verdicts."""
-    ours, rival = (
+    ours, theirs = (
         findings.rate(
             findings.select(condition, rule, "multiplied", change_pct=change),
             lambda one: one.right,
         )
-        for rule in (OURS, EQUAL)
+        for rule in (OURS, rival)
     )
-    name = f"{change} % found, ahead of Mann-Whitney per step at equal false verdicts"
-    if ours is None or rival is None:
+    name = f"{change} % found, ahead of: {rival}"
+    if ours is None or theirs is None:
         return (name, condition, "-", "0", "not recorded")
-    seen = f"{_pct(ours.share)} against {_pct(rival.share)}"
-    word = "ahead" if ours.share > rival.share else "short" if ours.share < rival.share else "even"
+    seen = f"{_pct(ours.share)} against {_pct(theirs.share)}"
+    word = (
+        "ahead" if ours.share > theirs.share else "short" if ours.share < theirs.share else "even"
+    )
     return (name, condition, seen, str(ours.studies), word)
 
 
