@@ -96,6 +96,7 @@ def noise(material: Material, words: Words) -> Section:
     facts = tuple(_environment(material.environment, words))
     parts: list[Part] = [
         Facts(facts) if facts else Paragraph(words("environment.none"), "faint"),
+        *_quietness(material, words),
         Items(tuple(_pairs(material, words))),
         Items(tuple(_signals(material, words)), True),
     ]
@@ -107,6 +108,33 @@ def noise(material: Material, words: Words) -> Section:
     if any(variant.repeats for variant in material.variants):
         parts.append(repeats_table(material, words))
     return Section("noise", words("noise"), tuple(parts))
+
+
+def _quietness(material: Material, words: Words) -> Iterator[Part]:
+    """How quiet the machine was, and what it makes of identical code."""
+    found = material.comparison.noise
+    if found is not None:
+        tone: Tone = "" if found.level == "quiet" else "warn"
+        blocks = words(
+            "noise.blocks",
+            disturbed=found.disturbed_blocks,
+            blocks=found.blocks,
+            again=found.measured_again,
+        )
+        yield Paragraph(f"{words(f'noise.{found.level}')} {blocks}", tone)
+        yield Items(tuple(said(cause) for cause in found.causes), True)
+    calibration = material.study.calibration
+    if calibration is not None:
+        yield Paragraph(
+            words(
+                "noise.floor",
+                workload=name(calibration.workload),
+                floor=f"{calibration.noise_floor_pct:.2g}",
+                smallest=f"{calibration.smallest_detectable_pct:.2g}",
+            )
+        )
+    elif not material.imported:
+        yield Paragraph(words("noise.floor.none"), "faint")
 
 
 def _environment(found: Any, words: Words) -> Iterator[tuple[str, str]]:

@@ -351,6 +351,24 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         "env.matmul_precision": Text("Matmul precision", "矩阵乘精度"),
         "env.packages": Text("Versions", "版本"),
         "env.variables": Text("Variables", "环境变量"),
+        "noise.quiet": Text("The machine was quiet.", "机器是安静的。"),
+        "noise.noisy": Text("The machine was noisy.", "机器有噪声。"),
+        "noise.unfit": Text(
+            "The machine was too noisy for a verdict.", "机器噪声过大，不足以得出结论。"
+        ),
+        "noise.blocks": Text(
+            "{disturbed} of {blocks} blocks were disturbed; {again} sets were measured again.",
+            "{blocks} 个测量块中有 {disturbed} 个受到干扰；{again} 组重新测量过。",
+        ),
+        "noise.floor": Text(
+            "Calibrated with identical code ({workload}): its interval reaches {floor} %, and the "
+            "smallest difference that is found is {smallest} %.",
+            "以相同代码校准（{workload}）：区间可达 {floor} %，可发现的最小差异为 {smallest} %。",
+        ),
+        "noise.floor.none": Text(
+            "The machine was not calibrated: how far apart identical code may look is assumed.",
+            "机器没有校准：相同代码可能相差多少为假定值。",
+        ),
         "noise.pairs": Text(
             "{variant}: {pairs} pairs of neighbouring blocks from {processes} pairs of processes; "
             "other programs disturbed {disturbed}.",
