@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recorded_studies import a_repeat, a_study
+from recorded_studies import BEGAN, a_repeat, a_study
 
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.results import Repeat, Study, Variant, Workload
+from trainperf_mlflow.results import Block, Repeat, Study, Variant, Workload
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.explaining import (
     PHASE_MEMORY_FILE,
@@ -71,14 +71,24 @@ def closable_study(
     )
 
 
+def a_block(repeat: int, index: int, step_ms: float) -> Block:
+    return Block(
+        index=index,
+        started_at=BEGAN + 100 * repeat + index,
+        wall_ms=2 * step_ms,
+        step_ms=(step_ms, step_ms),
+        losses=(2.4, 2.3),
+    )
+
+
 def measured_repeat(study_id: str, variant: str, index: int, **fields: Any) -> Repeat:
-    slow = variant == "checkpoint"
+    step_ms = fields.pop("step_ms", 50.0 if variant == "checkpoint" else 45.0) + index
     return a_repeat(
         study_id,
         variant,
         index,
         **{
-            "step_ms": (50.0 if slow else 45.0) + index,
+            "blocks": tuple(a_block(index, block, step_ms + block / 10) for block in range(6)),
             "peak_mem_mb": PEAKS[variant],
             "eval_loss": EVAL_LOSSES[variant],
             "quality_checked": True,
@@ -92,7 +102,7 @@ def record_closable(
     store: Store,
     name: str = "memory",
     *,
-    repeats: int = 3,
+    repeats: int = 1,
     explained: bool = True,
     change: dict[str, dict[str, Any]] | None = None,
     **fields: Any,

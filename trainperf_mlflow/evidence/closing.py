@@ -34,6 +34,7 @@ from trainperf_mlflow.results import Assessment, Decision, Record, Status, Varia
 SCHEMA: Final = "profiling-optimization-benchmark/v1"
 POLICY = "qualification"
 BUDGET_POLICIES = frozenset({"memory-strategy", "memory-budget"})
+_OPEN_REASONS = frozenset({"gain_not_confirmed", "more_pairs_needed"})
 # Only what was measured without a profiler is ever weighed.
 EVIDENCE_ROLES = {
     "adoption_metrics": "unprofiled_repeated_measurements",
@@ -307,6 +308,8 @@ def _lacking(found: Closable, baseline: VariantValues, variant: VariantValues) -
         yield "three_repeats"
     if variant.effect_verified is False:
         yield "change_in_effect"
+    if _unconfirmed(found, variant):
+        yield "confirmed_gain"
     if not pair <= _with_traces(found):
         yield "profile_trace"
     if not pair <= _with_phases(found):
@@ -316,6 +319,20 @@ def _lacking(found: Closable, baseline: VariantValues, variant: VariantValues) -
         yield "regression"
     elif any(r.decision != "accept" for r in about):
         yield "regression_acceptance"
+
+
+def _unconfirmed(found: Closable, variant: VariantValues) -> bool:
+    """Whether the budget's own rule would accept the candidate, but its interval does not.
+
+    An imported study has no intervals, and is decided by its point values.
+    """
+    comparison = found.exported.comparison
+    if comparison.policy not in BUDGET_POLICIES:
+        return False
+    decided = next((c.decision for c in comparison.candidates if c.variant == variant.name), None)
+    return decided is not None and (
+        decided.reason in _OPEN_REASONS or decided.confidence == "unfit"
+    )
 
 
 def _ok_repeats(variant: VariantValues) -> int:

@@ -20,6 +20,7 @@ _REMEDIES = {
     "regression": "trainperf regress",
     "memory_budget": "trainperf measure --policy memory-budget",
     "three_repeats": "trainperf measure --repeats 3",
+    "confirmed_gain": "trainperf measure with more --blocks or --repeats",
     "activation_memory_scope": "close --scope-study",
     "pressure_validation": "close --pressure-study",
 }
