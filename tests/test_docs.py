@@ -39,6 +39,7 @@ NOT_RUN = {
     "uv pip install": "installs packages",
     "source .venv/bin/activate": "needs what scripts/quickstart installs",
     ".venv/bin/python": "needs what scripts/quickstart installs; a script's own tests run it",
+    "trainperf measure --ladder": "three repeats of two variants a length; tests/test_ladder.py",
     "trainperf ui": "serves until it is ended; tests/test_browser.py runs it",
     "mlflow run": "tests/test_project.py runs it; conda and uv install packages",
 }
@@ -188,7 +189,10 @@ def check_measure(words: list[str]) -> None:
     from trainperf_mlflow.cli.flags import plan_from_flags
 
     context = cli.commands["measure"].make_context("measure", words[2:])
-    other = ("plan", "tracking_uri", "experiment", "output", "default_candidates")
+    other = (
+        *("plan", "tracking_uri", "experiment", "output", "default_candidates"),
+        "device_memory",
+    )
     flags = {key: value for key, value in context.params.items() if key not in other}
     assert plan_from_flags(context.params["plan"], flags).variants()
 

@@ -23,12 +23,14 @@ from pydantic import (
 )
 
 from trainperf_mlflow.analysis.sequential import PAIRS_PER_PROCESS_PAIR, looks_allowed
+from trainperf_mlflow.decisions.activation_scope import MIN_SUCCESSFUL_RUNS
 from trainperf_mlflow.decisions.policies import GOALS, POLICIES
+from trainperf_mlflow.decisions.qualification import QUALIFICATION_GATES
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.messages import explain, nearest, shown
 from trainperf_mlflow.results import Setting, Variant
 from trainperf_mlflow.shortforms import parse_seconds, parse_settings, parse_value, read_plan
-from trainperf_mlflow.workloads.config import CausalLMConfig
+from trainperf_mlflow.workloads.config import MAX_SIZE, CausalLMConfig
 from trainperf_mlflow.workloads.presets import CUSTOM_TASK, PRESETS, Preset
 from trainperf_mlflow.workloads.strategies import STRATEGIES, strategy_of
 
@@ -150,6 +152,8 @@ class Plan(_Strict):
     policy: str | None = None
     threshold: dict[str, float] = Field(default_factory=dict)
     label: Name | None = None
+    # Sequence lengths: one study each, in the scope of activation memory.
+    ladder: tuple[Annotated[int, BeforeValidator(_whole(2, MAX_SIZE))], ...] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -163,6 +167,8 @@ class Plan(_Strict):
             data["candidates"] = tuple(
                 parse_candidate(item) if isinstance(item, str) else item for item in listed
             )
+        if isinstance(data.get("ladder"), list):
+            data["ladder"] = tuple(data["ladder"])
         if type(data.get("max_time")) in (int, str):
             try:
                 data["max_time"] = parse_seconds(str(data["max_time"]))
@@ -200,7 +206,54 @@ class Plan(_Strict):
         if twice:
             raise ValueError(f"candidate {twice[0]!r} is given twice; names must differ")
         self.variants()
+        if self.ladder is not None:
+            self._check_ladder(self.ladder)
         return self
+
+    def _check_ladder(self, lengths: tuple[int, ...]) -> None:
+        """Only where no optimizer state hides the activations does a ladder answer its question."""
+        if self.task != BUILT_IN_TASK:
+            raise ValueError("ladder: only the built-in task has a seq_len to climb")
+        if len(lengths) < 2 or list(lengths) != sorted(set(lengths)):
+            given = ", ".join(map(str, lengths)) or "empty"
+            raise ValueError(
+                f"ladder is {given}; give two lengths or more, each longer than the one before"
+            )
+        if "seq_len" in {**self.set, **self.baseline}:
+            raise ValueError("seq_len is given twice, in the ladder and as a setting; give it once")
+        base, *changed = (variant.config for variant in self.variants())
+        if base["optimizer"] != "sgd" or base["momentum"] != 0:
+            raise ValueError(
+                f"ladder: the optimizer is {base['optimizer']} with momentum {base['momentum']}; "
+                "set optimizer=sgd and momentum=0, so that no optimizer state hides the activations"
+            )
+        if self.probe or changed != [{**base, "checkpoint": True}]:
+            raise ValueError(
+                "ladder: it asks whether checkpointing helps; give the candidate checkpoint alone"
+            )
+        if self.repeats < MIN_SUCCESSFUL_RUNS:
+            raise ValueError(
+                f"ladder: repeats is {self.repeats}; each side needs {MIN_SUCCESSFUL_RUNS} or more"
+            )
+        for length in lengths:
+            self.rung(length).variants()
+
+    def rung(self, seq_len: int) -> Plan:
+        """The plan of one length of the ladder: a study like any other."""
+        gates = set(QUALIFICATION_GATES)
+        return self.model_copy(
+            update={
+                "study": f"{self.study or self.ladder_name} seq_len={seq_len}"[:MAX_NAME],
+                "set": {**self.set, "seq_len": seq_len},
+                "policy": self.policy_name,
+                "threshold": {k: v for k, v in self.threshold.items() if k not in gates},
+                "ladder": None,
+            }
+        )
+
+    @property
+    def ladder_name(self) -> str:
+        return f"{self.workload_name}: activation scope"
 
     def _check_policy(self) -> None:
         name = self.policy_name
@@ -212,6 +265,8 @@ class Plan(_Strict):
         if POLICIES[name].needs_goal and self.goal is None:
             raise ValueError(f"the policy {name!r} needs a goal; known: {', '.join(GOALS)}")
         known = POLICIES[name].threshold_names
+        if self.ladder:
+            known = (*known, *QUALIFICATION_GATES)
         for key, value in self.threshold.items():
             if key not in known:
                 owners = [
@@ -228,7 +283,8 @@ class Plan(_Strict):
     @property
     def policy_name(self) -> str:
         """The rule set that decides: the goal's where a goal is given, else the source's."""
-        return self.policy or ("goal" if self.goal else "training")
+        by_default = "memory-strategy" if self.ladder else "training"
+        return self.policy or ("goal" if self.goal else by_default)
 
     @property
     def workload_name(self) -> str:

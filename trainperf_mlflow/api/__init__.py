@@ -6,6 +6,7 @@ from trainperf_mlflow.api.estimating import estimate
 from trainperf_mlflow.api.examining import doctor
 from trainperf_mlflow.api.exporting import export, export_text, write_report
 from trainperf_mlflow.api.importing import import_reports
+from trainperf_mlflow.api.laddering import measure_ladder
 from trainperf_mlflow.api.linking import lineage
 from trainperf_mlflow.api.measuring import measure
 from trainperf_mlflow.api.phasing import phase
@@ -33,6 +34,7 @@ __all__ = [
     "load_comparison",
     "load_handoff",
     "measure",
+    "measure_ladder",
     "phase",
     "profile",
     "recover",

@@ -20,7 +20,7 @@ from trainperf_mlflow.api.predicting import predict_measured
 from trainperf_mlflow.decisions.evidence import OPEN_REASONS
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.errors import Interrupted, MeasurementError, StoreError
+from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError, StoreError
 from trainperf_mlflow.measurement.conductor import Job, conduct
 from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
 from trainperf_mlflow.measurement.preflight import machine_checks
@@ -77,6 +77,8 @@ def measure(
     True
     """
     plan = as_plan(plan)
+    if plan.ladder is not None:
+        raise PlanError("a ladder is several studies; measure it with tp.measure_ladder(plan)")
     with ExitStack() as stack:
         interruption = stack.enter_context(interruptible())
         # The server imports torch while this process imports mlflow.

@@ -20,6 +20,7 @@ from trainperf_mlflow.cli.options import (
     one_line,
     plan_options,
     print_comparison,
+    print_scope,
     store_options,
     tell,
 )
@@ -30,7 +31,7 @@ from trainperf_mlflow.cli.report import report
 from trainperf_mlflow.cli.show import runs, show
 from trainperf_mlflow.cli.trace import trace
 from trainperf_mlflow.cli.ui import ui
-from trainperf_mlflow.errors import EXIT_NOTHING_MEASURED
+from trainperf_mlflow.errors import EXIT_NOTHING_MEASURED, PlanError
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,6 +52,12 @@ def cli() -> None:
 
 @cli.command()
 @plan_options
+@click.option(
+    "--ladder",
+    metavar="seq_len=N,N,...",
+    help="One study a length, with zero-momentum SGD: does checkpointing save activations?",
+)
+@click.option("--device-memory", metavar="MIB", help="Of a ladder: stop before it is exceeded.")
 @click.option("--default-candidates", hidden=True, help="Where neither plan nor flags name any.")
 @store_options
 def measure(
@@ -59,6 +66,7 @@ def measure(
     output: str,
     plan: str | None,
     default_candidates: str | None,
+    device_memory: str | None,
     **flags: Any,
 ) -> None:
     """Measure a baseline and its candidates into MLflow, and decide.
@@ -70,9 +78,24 @@ def measure(
       trainperf measure --task mymodule:make_task --candidate "big:batch_size=64"
     """
     from trainperf_mlflow import api
-    from trainperf_mlflow.cli.flags import plan_from_flags
+    from trainperf_mlflow.cli.flags import memory_mb, plan_from_flags
 
+    if flags["ladder"]:
+        default_candidates = default_candidates and "checkpoint"
     made = plan_from_flags(plan, flags, default_candidates)
+    memory = memory_mb("device-memory", device_memory)
+    if made.ladder is not None:
+        scope = api.measure_ladder(
+            made,
+            device_memory_mb=memory,
+            tracking_uri=tracking_uri,
+            experiment=experiment,
+            progress=sys.stderr,
+        )
+        print_scope(scope, output)
+        return
+    if memory is not None:
+        raise PlanError("--device-memory says where a ladder stops; give --ladder, or leave it out")
     comparison = api.measure(
         made, tracking_uri=tracking_uri, experiment=experiment, progress=sys.stderr
     )

@@ -40,6 +40,8 @@ def plan_from_flags(
     for name in NUMBERS:
         if name in given:
             data[name] = _number(name, given[name])
+    if "ladder" in given:
+        data["ladder"] = _ladder(given["ladder"])
     if "max_time" in given:
         data["max_time"] = _read("max-time", parse_seconds, given["max_time"])
     if "probe" in given:
@@ -116,6 +118,15 @@ def settings(name: str, texts: Iterable[str]) -> dict[str, Any]:
     for text in _split(texts):
         found |= _read(name, parse_settings, text)
     return found
+
+
+def _ladder(text: str) -> list[Any]:
+    name, separator, lengths = text.partition("=")
+    if name.strip() != "seq_len" or not separator:
+        raise PlanError(
+            f"--ladder: {text!r} is not of the form seq_len=N,N,..., e.g. seq_len=64,128,256"
+        )
+    return [_number("ladder", part.strip()) for part in lengths.split(",")]
 
 
 def _split(texts: Iterable[str]) -> Iterable[str]:

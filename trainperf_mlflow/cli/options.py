@@ -76,6 +76,14 @@ def print_comparison(comparison: Any, output: str) -> None:
         tell(comparison_text(comparison))
 
 
+def print_scope(scope: Any, output: str) -> None:
+    import json
+
+    from trainperf_mlflow.reporting.scope import scope_text
+
+    tell(json.dumps(scope.summary()) if output == "json" else scope_text(scope))
+
+
 format_option = click.option(
     "--format",
     "output",

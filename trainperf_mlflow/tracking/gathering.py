@@ -23,7 +23,10 @@ def create_gathering_run(store: Store, kind: str, name: str, tags: Mapping[str, 
     """
     ours = {names.KIND: kind, names.SCHEMA: names.SCHEMA_VERSION, **tags}
     with refusals(store.tracking_uri):
-        return own_run(store, name, names.tags(ours), time.time())
+        run_id = own_run(store, name, names.tags(ours), time.time())
+        # By this tag a run is found with all that belongs to it.
+        store.client.set_tag(run_id, names.STUDY_ID, run_id)
+    return run_id
 
 
 def finish_gathering_run(

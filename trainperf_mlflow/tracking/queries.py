@@ -82,9 +82,9 @@ def find_study(store: Store, ref: str) -> str:
         if found is not None:
             return found
     with refusals(store.tracking_uri):
-        search = partial(_studies, store)
-        meant = by_prefix(ref, search, "studies")
-        named = [meant] if meant else by_name(ref, search)
+        named = _meant(ref, partial(_studies, store))
+        for kind in DECIDED_KINDS[1:]:
+            named = named or _meant(ref, partial(_studies, store, kind=kind))
     if named:
         return str(named[0].info.run_id)
     raise PlanError(
@@ -92,6 +92,11 @@ def find_study(store: Store, ref: str) -> str:
         f"give a run id, {MIN_PREFIX} or more characters of one, "
         "or a study's name ('trainperf decisions' lists them), or another --experiment"
     )
+
+
+def _meant(ref: str, search: Callable[[str], list[Run]]) -> list[Run]:
+    meant = by_prefix(ref, search, "studies")
+    return [meant] if meant else by_name(ref, search)
 
 
 def by_prefix(ref: str, search: Callable[[str], list[Run]], what: str) -> Run | None:
@@ -285,8 +290,8 @@ def _by_run_id(store: Store, run_id: str) -> str | None:
     return str(found)
 
 
-def _studies(store: Store, condition: str = "") -> list[Run]:
-    only = f"tags.`{names.KIND}` = 'study'"
+def _studies(store: Store, condition: str = "", kind: str = "study") -> list[Run]:
+    only = f"tags.`{names.KIND}` = '{kind}'"
     return search_runs(store, f"{only} AND {condition}" if condition else only)
 
 
@@ -337,13 +342,9 @@ def decisions(store: Store, decision: str | None = None) -> pd.DataFrame:
     if decision not in (None, "accept", "tune", "reject", "measure"):
         raise PlanError(f"unknown decision {decision!r}; known: accept, tune, reject, measure")
     with refusals(store.tracking_uri):
-        only = f" AND tags.`{names.DECISION}` = '{decision}'" if decision else ""
+        only = f"tags.`{names.DECISION}` = '{decision}'" if decision else ""
         # MLflow knows no OR, and no IN for tags.
-        found = [
-            run
-            for kind in DECIDED_KINDS
-            for run in search_runs(store, f"tags.`{names.KIND}` = '{kind}'{only}")
-        ]
+        found = [run for kind in DECIDED_KINDS for run in _studies(store, only, kind)]
     found.sort(key=lambda run: run.info.start_time, reverse=True)
     columns = [*DECISION_COLUMNS, *DELTA_COLUMNS, "status", "started"]
     return pd.DataFrame([_decision_row(run) for run in found], columns=columns)
