@@ -35,7 +35,7 @@ def results(material: Material, words: Words) -> Section:
     comparison = material.comparison
     parts: list[Part] = [results_table(material, words), Paragraph(words("results.how"), "faint")]
     parts.append(Items(tuple(_reasons(material, words))))
-    parts.append(Items(tuple(said(f"{c.variant}: {c.note}") for c in _noted(material)), True))
+    parts.append(Items(tuple(said(f"{name(c.variant)}: {c.note}") for c in _noted(material)), True))
     parts.append(
         Items(tuple(said(words("budget", text=line)) for line in budget_lines(comparison)), True)
     )
@@ -244,7 +244,7 @@ def _columns(first: str, variants: Iterable[str]) -> tuple[str, ...]:
 
 def _notes(summaries: Mapping[str, Mapping[str, Any]]) -> list[Part]:
     notes = [
-        said(f"{variant}: {note}")
+        said(f"{name(variant)}: {note}")
         for variant, summary in summaries.items()
         for note in summary.get("notes", ())
     ]

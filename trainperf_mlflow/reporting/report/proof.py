@@ -185,7 +185,7 @@ def _signals(material: Material, words: Words) -> Iterator[str]:
                 "noise.signal", variant=name(item.variant), signal=item.time.signal, reason=reason
             )
             if item.time.stalls:
-                yield said(f"{item.variant}: {item.time.stalls}")
+                yield said(f"{name(item.variant)}: {item.time.stalls}")
 
 
 # --- the rule ----------------------------------------------------------------------------------
