@@ -36,9 +36,9 @@ def report(study: str, wanted: Any, lang: Any, output: str | None, **place: str 
     from trainperf_mlflow import api
 
     text = api.report(study, wanted, lang=lang, **place)
-    if output is None and wanted == "html":
+    if not output and wanted == "html":
         output = f"report-{re.sub(r'[^A-Za-z0-9._-]+', '_', study)[:60]}.html"
-    if output in (None, "-"):
+    if output in (None, "", "-"):
         tell(text, nl=False)
     else:
         api.write_report(str(output), text)
