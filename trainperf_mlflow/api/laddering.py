@@ -151,7 +151,8 @@ def _measured(
         failure = error
         study_id = _begun(store, rung, error)
     gather(store, run_id, study_id)
-    study, variants = queries.load_study(store, study_id), queries.load_variants(store, study_id)
+    study = queries.load_study(store, study_id)
+    variants = queries.load_variants(store, study_id, study)
     if failure is not None and not any(v.status is Status.OOM for v in variants):
         raise failure
     environment = load_environment(store, variants)

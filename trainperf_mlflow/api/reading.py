@@ -98,7 +98,8 @@ def decide_again(
     )
     from trainperf_mlflow.tracking.writing import send_comparison
 
-    study, variants = queries.load_study(store, study_id), queries.load_variants(store, study_id)
+    study = queries.load_study(store, study_id)
+    variants = queries.load_variants(store, study_id, study)
     if study.source is not None and study.source.format in DECIDED_BY_FORMAT:
         return queries.load_comparison(store, study_id)
     files = study_files(store, study_id)

@@ -202,7 +202,8 @@ def _load(
     from trainperf_mlflow.tracking.explaining import load_summaries, study_files
 
     study_id = queries.find_study(store, ref)
-    study, variants = queries.load_study(store, study_id), queries.load_variants(store, study_id)
+    study = queries.load_study(store, study_id)
+    variants = queries.load_variants(store, study_id, study)
     if candidate is None and signed in {variant.name for variant in study.variants}:
         candidate = signed
     planned = _chosen(study, candidate, first)

@@ -161,16 +161,21 @@ def artifacts(store: Store, study_id: str) -> list[str]:
     return sorted(item.path for item in found if not item.is_dir)
 
 
-def load_variants(store: Store, study_id: str) -> tuple[VariantValues, ...]:
+def load_variants(
+    store: Store, study_id: str, study: Study | None = None
+) -> tuple[VariantValues, ...]:
     """All variants with their repeats' values, in the order of the plan, by one query.
 
     Means are taken of what the repeats' runs hold, so that anyone who asks again
     gets the same answer.
 
+    Args:
+        study: its description, where it was read already.
+
     Raises:
         StoreError: the store or the study's description cannot be read.
     """
-    study = load_study(store, study_id)
+    study = study or load_study(store, study_id)
     with refusals(store.tracking_uri):
         store = _where(store, study_id)
         found = runs_of_study(store, study_id)

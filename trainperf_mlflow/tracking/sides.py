@@ -120,7 +120,7 @@ def _by_id(store: Store, run_id: str) -> Run | None:
 
 def _of_study(store: Store, run: Run, study_id: str, role: Role) -> Side:
     study = queries.load_study(store, study_id)
-    variants = {v.name: v for v in queries.load_variants(store, study_id)}
+    variants = {v.name: v for v in queries.load_variants(store, study_id, study)}
     values = variants[_variant_of(run, study, role)]
     planned = next(variant for variant in study.variants if variant.name == values.name)
     repeat = next((r for r in values.repeats if r.run_id == run.info.run_id), None)
