@@ -107,10 +107,12 @@ def close(
         StoreError: the store cannot be read or written.
     """
     wanted = _label(label, check)
+    from trainperf_mlflow.tracking.queries import find_study
+
     store, study_id = find(study, tracking_uri, experiment)
     links = Links(
-        scope=find(scope_study, tracking_uri, experiment)[1] if scope_study else None,
-        pressure=find(pressure_study, tracking_uri, experiment)[1] if pressure_study else None,
+        scope=find_study(store, scope_study) if scope_study else None,
+        pressure=find_study(store, pressure_study) if pressure_study else None,
     )
     with gathered(store, study_id) as found:
         _refuse_unfit(found.main, links)
