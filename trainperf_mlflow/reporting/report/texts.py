@@ -55,8 +55,6 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
             "Written by trainperf {version}. This file needs no network.",
             "由 trainperf {version} 生成。本文件无需联网即可阅读。",
         ),
-        "recorded": Text("as recorded", "以下为原始记录（英文）"),
-        "contents": Text("Contents", "目录"),
         # the question
         "question": Text("The question", "问题"),
         "question.one": Text(
@@ -146,9 +144,7 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         "seconds": Text("{count} s", "{count} 秒"),
         "minutes": Text("{count} min", "{count} 分钟"),
         "figure.time": Text("Time per step", "单步时间"),
-        "figure.time.per_sample": Text("Time for the same samples", "处理同样样本的时间"),
         "figure.memory": Text("Peak memory", "峰值内存"),
-        "figure.throughput": Text("Throughput", "吞吐"),
         "figure.quality": Text("Eval loss", "验证损失"),
         "saves": Text("saves {value}", "节省 {value}"),
         "costs": Text("costs {value}", "增加 {value}"),
@@ -219,7 +215,6 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         ),
         "budget": Text("Budget: {text}", "预算：{text}"),
         # pictures
-        "pictures": Text("Pictures", "图示"),
         "picture.ratios": Text("Speed of each pair against the baseline", "各配对相对基线的速度"),
         "picture.time_memory": Text("Time against peak memory", "时间与峰值内存"),
         "picture.steps": Text("Step times in the order of measurement", "按测量顺序排列的单步时间"),
