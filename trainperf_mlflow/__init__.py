@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainperf_mlflow.analysis.roofline_source import estimate_roofline
     from trainperf_mlflow.api import (
+        calibrate,
         close,
         compare,
         compare_runs,
@@ -88,6 +89,7 @@ _HOMES = {
     "TrainperfError": "errors",
     "benchmark_fn": "measurement.benchmark",
     "build_regression_evidence": "decisions.regression",
+    "calibrate": "api",
     "close": "api",
     "compare": "api",
     "compare_runs": "api",
@@ -162,6 +164,7 @@ __all__ = [
     "TrainperfError",
     "benchmark_fn",
     "build_regression_evidence",
+    "calibrate",
     "close",
     "compare",
     "compare_runs",

@@ -122,6 +122,9 @@ class Study(Record):
     # A calibration measures the baseline against itself.
     kind: Literal["study", "calibration"] = "study"
     calibration: Calibration | None = None
+    # What a calibration is found by: the machine as it measures, and the baseline on it.
+    machine_digest: str | None = None
+    baseline_digest: str | None = None
     study_id: str  # the MLflow run id of the study
     name: str
     plan: dict[str, JsonValue]  # Plan.model_dump(mode="json")

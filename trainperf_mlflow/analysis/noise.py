@@ -43,6 +43,10 @@ class Cause(NamedTuple):
     text: str
 
 
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
+
+
 def _share(value: float | None) -> float:
     return value or 0.0
 
@@ -64,18 +68,18 @@ def _hot(block: BlockValues) -> bool:
 CAUSES: dict[str, Cause] = {
     "run_delay": Cause(
         lambda block, _: _share(block.run_delay) > GATE,
-        f"the training waited for a core for more than {GATE:.0%} of the time",
+        f"the training waited for a core for more than {_percent(GATE)} of the time",
     ),
     "steal": Cause(
         lambda block, _: _share(_watch(block).steal) > GATE,
-        f"the host gave more than {GATE:.0%} of the cores' time to other guests",
+        f"the host gave more than {_percent(GATE)} of the cores' time to other guests",
     ),
     "memory_pressure": Cause(
         lambda block, _: _share(_watch(block).memory_pressure) > GATE,
-        f"processes waited for memory for more than {GATE:.0%} of the time",
+        f"processes waited for memory for more than {_percent(GATE)} of the time",
     ),
     "slow_core": Cause(
-        _slow, f"a fixed small computation took over {SLOW_REFERENCE - 1:.0%} longer than usual"
+        _slow, f"the core was slow (a fixed computation took {_percent(SLOW_REFERENCE - 1)} longer)"
     ),
     "throttled": Cause(lambda block, _: _hot(block), "the accelerator lowered its clock (heat)"),
 }
@@ -168,7 +172,7 @@ def judge_machine(watch: Watch, cores: int, threads: int) -> Check:
         (watch.memory_pressure, "memory pressure"),
     ):
         if share is not None:
-            told.append(f"{name} {share:.0%}")
+            told.append(f"{name} {_percent(share)}")
     if watch.reference_ms is not None:
         told.append(f"reference {fmean(watch.reference_ms):.2f} ms")
     # Less than half a core left for a thread: it shares its core most of the time.
@@ -179,8 +183,8 @@ def judge_machine(watch: Watch, cores: int, threads: int) -> Check:
         "quiet": "",
         "noisy": "pairs and the gate stand one neighbour, but studies take longer; stop the "
         "others for small differences",
-        "unfit": f"{threads} threads do not find {threads} free of {cores} cores: stop other "
-        "programs, wait, or set OMP_NUM_THREADS lower",
+        "unfit": f"{cores} cores do not hold the others and the {threads} threads that train: stop "
+        "other programs, wait, or set OMP_NUM_THREADS lower",
     }[level]
     return Check(
         check="noise",
@@ -210,11 +214,11 @@ def _company(block: BlockValues) -> float:
 
 
 def _cores(cores: float) -> str:
-    return f"{cores:.0%} of a core" if cores < 1 else f"{cores:.1f} cores"
+    return f"{_percent(cores)} of a core" if cores < 1 else f"{cores:.1f} cores"
 
 
 def _text(causes: Sequence[str], unfit: str | None, again: int) -> str:
     parts = [part for part in (unfit, "; ".join(causes)) if part]
     if again:
-        parts.append(f"{again} sets of blocks were measured again for it")
+        parts.append(f"pairs measured again for it: {again}")
     return "; ".join(parts or ["nothing disturbed the blocks"])

@@ -156,6 +156,19 @@ def direction_of(low_pct: float, high_pct: float, margin_pct: float) -> Directio
     return "same" if low_pct >= -margin_pct and high_pct <= margin_pct else "undecided"
 
 
+def spread_of(pairs: Sequence[Pair], device: str, data_workers: bool) -> float:
+    """The standard deviation between identical processes, log ratio: at most this, 80 % sure."""
+    signal = choose_signal(
+        (block for pair in pairs for block in _blocks(pair)), device, data_workers
+    )
+    used = _undisturbed(pairs) if signal.name == "gated wall" else pairs
+    return _spread_between(
+        [_log_ratio(pair, signal.low) for pair in used],
+        [pair.process_pair for pair in used],
+        doubt=True,
+    )
+
+
 def interval_deltas(
     baseline: VariantValues, candidate: VariantValues, time: PairedEstimate | None
 ) -> dict[str, float]:
@@ -244,11 +257,14 @@ def _undisturbed(pairs: Sequence[Pair]) -> Sequence[Pair]:
     return clean if enough and 2 * len(clean) >= len(pairs) else pairs
 
 
-def _spread_between(ratios: Sequence[float], groups: Sequence[tuple[int, ...]]) -> float:
+def _spread_between(
+    ratios: Sequence[float], groups: Sequence[tuple[int, ...]], *, doubt: bool = False
+) -> float:
     """The standard deviation between process pairs that the spread within them leaves over.
 
     Within them it is taken from the median absolute deviation, because a neighbour makes
-    outliers.
+    outliers. With ``doubt`` it is the upper end of a one-sided interval of 80 %: few process
+    pairs often look more alike than they are.
     """
     members: dict[tuple[int, ...], list[float]] = {}
     for group, ratio in zip(groups, ratios, strict=True):
@@ -257,10 +273,25 @@ def _spread_between(ratios: Sequence[float], groups: Sequence[tuple[int, ...]]) 
         return 0.0
     centres = {group: signed_rank_interval(own, 0.5).estimate for group, own in members.items()}
     size = len(ratios) / len(members)
+    seen = variance(centres.values())
+    if doubt:
+        seen *= (len(members) - 1) / _chi_squared_20(len(members) - 1)
+    if size <= 1:
+        return math.sqrt(seen)
     deviations = [abs(ratio - centres[group]) for group, ratio in zip(groups, ratios, strict=True)]
     # The centre follows its own group, which makes the deviations from it smaller.
     within = _MAD_TO_SD * median(deviations) * math.sqrt(size / (size - 1))
-    return math.sqrt(max(0.0, variance(centres.values()) - within**2 / size))
+    return math.sqrt(max(0.0, seen - within**2 / size))
+
+
+def _chi_squared_20(freedom: int) -> float:
+    """The 20 % quantile (Wilson and Hilferty, PNAS 1931).
+
+    >>> round(_chi_squared_20(7), 1)
+    3.8
+    """
+    part = 2 / (9 * freedom)
+    return freedom * (1 - part + NormalDist().inv_cdf(0.2) * math.sqrt(part)) ** 3
 
 
 def _stalls(pairs: Sequence[Pair], signal: Signal, level: float, margin_pct: float) -> str | None:

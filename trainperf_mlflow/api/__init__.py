@@ -1,5 +1,6 @@
 """The use cases, one file each: the only place where the rooms meet."""
 
+from trainperf_mlflow.api.calibrating import calibrate
 from trainperf_mlflow.api.closing import close, load_handoff
 from trainperf_mlflow.api.comparing import compare_runs
 from trainperf_mlflow.api.estimating import estimate
@@ -20,6 +21,7 @@ from trainperf_mlflow.api.showing import show
 from trainperf_mlflow.api.tracing import compare_traces, trace
 
 __all__ = [
+    "calibrate",
     "close",
     "compare",
     "compare_runs",

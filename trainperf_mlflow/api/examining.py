@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainperf_mlflow.errors import MeasurementError
 from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
-from trainperf_mlflow.measurement.preflight import machine_checks
+from trainperf_mlflow.measurement.preflight import machine_checks, noise_check
 from trainperf_mlflow.results import Check
 
 # Importing torch on a busy machine with a cold disk.
@@ -30,4 +30,4 @@ def doctor(*, tracking_uri: str | None = None, experiment: str | None = None) ->
                     remedy="install the pinned packages: scripts/quickstart does",
                 ),
             )
-    return (*machine_checks(), *torch_checks, *stored)
+    return (*machine_checks(), noise_check(), *torch_checks, *stored)

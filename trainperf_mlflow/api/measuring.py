@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import trainperf_mlflow
 from trainperf_mlflow.analysis.assessment import assess
@@ -23,12 +25,14 @@ from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError, StoreError
 from trainperf_mlflow.measurement.conductor import Job, conduct
 from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
+from trainperf_mlflow.measurement.machine import machine_digest
 from trainperf_mlflow.measurement.preflight import machine_checks
 from trainperf_mlflow.messages import encodable
 from trainperf_mlflow.plan import Plan, make_plan, read_plan
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.progress import Progress
 from trainperf_mlflow.results import (
+    Calibration,
     Check,
     Comparison,
     Repeat,
@@ -79,6 +83,21 @@ def measure(
     plan = as_plan(plan)
     if plan.ladder is not None:
         raise PlanError("a ladder is several studies; measure it with tp.measure_ladder(plan)")
+    return measured(
+        plan, plan.variants(), tracking_uri=tracking_uri, experiment=experiment, progress=progress
+    )
+
+
+def measured(
+    plan: Plan,
+    variants: tuple[Variant, ...],
+    *,
+    kind: Literal["study", "calibration"] = "study",
+    tracking_uri: str | None,
+    experiment: str | None,
+    progress: TextIO | None,
+) -> Comparison:
+    """Measure these variants under the schedule of a plan; raises what ``measure`` does."""
     with ExitStack() as stack:
         interruption = stack.enter_context(interruptible())
         # The server imports torch while this process imports mlflow.
@@ -91,8 +110,8 @@ def measure(
         spool = Spool()
         _preflight((*machine_checks(), spool_check(spool)), progress)
         store = open_store(tracking_uri, experiment)
-        workload = describe(plan, launcher, plan.variants(), plan.device)
-        total = len(plan.variants()) * plan.looks[-1]
+        workload = describe(plan, launcher, variants, plan.device)
+        total = len(variants) * plan.looks[-1]
         teller = Progress(total, progress) if progress is not None else None
         if teller is not None:
             stack.enter_context(teller)
@@ -103,9 +122,12 @@ def measure(
                 f"{len(abandoned)} interrupted studies wait on disk ({abandoned[0]} ...); "
                 "'trainperf recover' sends what MLflow lacks of them"
             )
+        study = _study(plan, variants, workload, kind)
+        if kind == "study":
+            study = study.model_copy(update={"calibration": _calibration(store, study, say)})
         # A run that was made but whose id is not known yet could never be ended.
         with interruption.later():
-            recorder = Recorder.start(store, _study(plan, workload), spool=spool, warn=say)
+            recorder = Recorder.start(store, study, spool=spool, warn=say)
         try:
             _run(plan, recorder, launcher, teller, interruption)
             predict_measured(recorder, launcher, say)
@@ -176,18 +198,26 @@ def describe(
     return workload
 
 
-def _study(plan: Plan, workload: Workload) -> Study:
+def _study(
+    plan: Plan,
+    variants: tuple[Variant, ...],
+    workload: Workload,
+    kind: Literal["study", "calibration"],
+) -> Study:
     policy = POLICIES[plan.policy_name]
     return Study(
         study_id="",  # the recorder gives it the run's
-        name=plan.study or f"{plan.workload_name}: {_names(plan)}"[:200],
+        name=plan.study or f"{plan.workload_name}: {_names(plan, kind)}"[:200],
         plan=plan.model_dump(mode="json"),
         policy=policy.name,
         goal=plan.goal,
         hypothesis=plan.hypothesis,
         thresholds={**policy.thresholds, **plan.threshold},
-        variants=plan.variants(),
+        variants=variants,
         workload=workload,
+        kind=kind,
+        machine_digest=machine_digest(),
+        baseline_digest=_baseline_digest(plan, variants, workload),
         label=plan.label,
         command=_command(),
         created_at=time.time(),
@@ -205,8 +235,32 @@ def _command() -> str:
     return encodable(shlex.join([program, *map(masked, arguments)]))
 
 
-def _names(plan: Plan) -> str:
+def _names(plan: Plan, kind: str) -> str:
+    if kind == "calibration":
+        return kind
     return ", ".join(candidate.name for candidate in plan.candidates) or "probe"
+
+
+def _baseline_digest(plan: Plan, variants: tuple[Variant, ...], workload: Workload) -> str:
+    """SHA-256 of what the baseline trains: the workload's own digest leaves changes out, so that
+    it differs between studies of one baseline."""
+    base = next((variant for variant in variants if variant.role == "baseline"), variants[0])
+    known = {"task": plan.task, "config": base.config, "device": workload.device}
+    text = json.dumps(known, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _calibration(store: Store, study: Study, warn: Callable[[str], None]) -> Calibration | None:
+    """What this machine is known to make of identical code; a study can do without."""
+    from trainperf_mlflow.tracking.calibrations import find_calibration
+
+    try:
+        return find_calibration(
+            store, study.machine_digest or "", study.baseline_digest or "", study.workload.device
+        )
+    except StoreError as error:
+        warn(f"no calibration is used: {error}")
+        return None
 
 
 def _run(

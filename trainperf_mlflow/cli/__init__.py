@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from trainperf_mlflow.cli.calibrate import calibrate
 from trainperf_mlflow.cli.close import close
 from trainperf_mlflow.cli.compare import compare
 from trainperf_mlflow.cli.estimate import estimate
@@ -174,6 +175,7 @@ def doctor(tracking_uri: str | None, experiment: str | None, output: str) -> Non
         sys.exit(EXIT_NOTHING_MEASURED)
 
 
+cli.add_command(calibrate)
 cli.add_command(compare)
 cli.add_command(close)
 cli.add_command(estimate)

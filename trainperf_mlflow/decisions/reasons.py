@@ -273,6 +273,19 @@ REASONS: MappingProxyType[str, Reason] = MappingProxyType(
             "the measurement is too disturbed for a verdict",
             "测量受干扰过大，无法下结论",
         ),
+        # a calibration
+        "calibrated": Reason(
+            "measure",
+            "measure_candidates",
+            "how much identical code differs on this machine is known",
+            "已测得相同代码在本机上的差异范围",
+        ),
+        "calibration_unfit": Reason(
+            "measure",
+            "measure_on_a_quiet_machine",
+            "this machine was not fit for verdicts",
+            "本机当时不适合得出结论",
+        ),
         # a probe
         "nothing_to_compare": Reason(
             "measure",

@@ -6,6 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from trainperf_mlflow.analysis.calibration import (
+    between_processes,
+    calibration_of,
+    estimate_identical,
+    margin_pct,
+    unfit,
+)
 from trainperf_mlflow.analysis.compare import Difference, compare, describe, measured
 from trainperf_mlflow.analysis.metrics import break_even_steps
 from trainperf_mlflow.analysis.noise import judge
@@ -54,6 +61,8 @@ def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
     """
     planned = {variant.name: place for place, variant in enumerate(study.variants)}
     ordered = sorted(variants, key=lambda v: (planned.get(v.name, len(planned)), v.name))
+    if study.kind == "calibration":
+        return _calibration(study, ordered)
     if study.plan.get("probe") is True:
         return _probe(study, ordered)
     baseline, candidates = _roles(study, ordered)
@@ -164,10 +173,16 @@ def _time(
     return estimate_time(
         pairs_of(baseline, candidate),
         device=study.workload.device,
-        data_workers=any(bool(v.config.get("num_workers")) for v in (baseline, candidate)),
+        data_workers=_data_workers(baseline, candidate),
         level=level_per_look(looks, candidates),
         looks=looks,
+        margin_pct=margin_pct(study.calibration),
+        between=between_processes(study.calibration),
     )
+
+
+def _data_workers(*variants: VariantValues) -> bool:
+    return any(bool(variant.config.get("num_workers")) for variant in variants)
 
 
 def _case(
@@ -267,6 +282,40 @@ def _order(case: Case, compared: CandidateComparison) -> tuple[int, float, str]:
     if gain is None or not has_ok_repeat(case.candidate):
         gain = float("-inf")
     return _RANK[compared.decision.decision], -gain, case.candidate.name
+
+
+def _calibration(study: Study, variants: Sequence[VariantValues]) -> Comparison:
+    """The baseline against itself: what identical code differs by here."""
+    baseline, (twin, *_) = _roles(study, variants)
+    time, between_pct = estimate_identical(
+        pairs_of(baseline, twin), study.workload.device, _data_workers(baseline)
+    )
+    found = (
+        None
+        if time is None
+        else calibration_of(
+            time, between_pct, study.study_id, study.created_at, study.workload.name
+        )
+    )
+    why = unfit(time, found)
+    decision = conclude(
+        "calibration_unfit" if why else "calibrated",
+        why or "what identical code differs by is known, and later studies here stand on it",
+        study.policy,
+    )
+    decision = decision.model_copy(update={"confidence": "unfit" if why else "confirmed"})
+    difference = compare(baseline, twin)
+    deltas = difference.delta | interval_deltas(baseline, twin, time)
+    return _comparison(
+        study.model_copy(update={"calibration": found}),
+        variants,
+        baseline=baseline,
+        candidates=(_candidate(twin, replace(difference, delta=deltas), decision, {}, time),),
+        best_candidate=None,
+        decision=decision,
+        warnings=(*_repeat_warnings(baseline), *_repeat_warnings(twin)),
+        thresholds=_thresholds(study, _known_policy(study)),
+    )
 
 
 def _probe(study: Study, variants: Sequence[VariantValues]) -> Comparison:

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 import psutil
 
+from trainperf_mlflow.analysis.noise import judge_machine
 from trainperf_mlflow.measurement.launcher import default_threads, usable_cores
+from trainperf_mlflow.measurement.watch import watched
 from trainperf_mlflow.results import Check
 
 GIB = 1024**3
@@ -70,6 +72,11 @@ def _cores() -> Check:
             remedy="other programs are busy; times will be noisy, stop them or wait",
         )
     return Check(check="cores", status="ok", detail=detail)
+
+
+def noise_check(seconds: float = 1.0) -> Check:
+    """How quiet the machine is now; to be asked while nothing of ours runs."""
+    return judge_machine(watched(seconds), usable_cores(), default_threads(os.environ))
 
 
 def _optional_packages() -> Iterator[Check]:

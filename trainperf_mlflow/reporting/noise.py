@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from trainperf_mlflow.analysis.calibration import margin_pct
 from trainperf_mlflow.results import Calibration, Comparison
 
 
@@ -20,6 +21,7 @@ def calibration_line(calibration: Calibration) -> str:
     return (
         f"calibrated with {of} at {when:%Y-%m-%d %H:%M} UTC (run {calibration.run_id[:8]}): "
         f"identical code differs by up to {calibration.noise_floor_pct:.2g} %, identical processes "
-        f"by {calibration.between_process_pct:.2g} %; a study of the default size finds "
+        f"by {calibration.between_process_pct:.2g} %; less than {margin_pct(calibration):.2g} % is "
+        f"the same, and a study of the default size finds "
         f"{calibration.smallest_detectable_pct:.2g} %"
     )

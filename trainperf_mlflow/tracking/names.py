@@ -16,6 +16,8 @@ ROLE = "trainperf.role"
 VARIANT = "trainperf.variant"
 CHANGED_VARIABLE = "trainperf.changed_variable"
 WORKLOAD_DIGEST = "trainperf.workload_digest"
+MACHINE_DIGEST = "trainperf.machine_digest"
+BASELINE_DIGEST = "trainperf.baseline_digest"  # of the baseline's whole configuration
 SCHEMA = "trainperf.schema"
 DECISION = "trainperf.decision"
 REASON = "trainperf.reason"
@@ -73,6 +75,11 @@ PICTURES_FOLDER = "plots"
 # Params.
 PEAK_MEM_SOURCE = "peak_mem_source"
 WORKLOAD_NAME = "workload.name"
+
+# Metrics of a calibration, in percent.
+NOISE_FLOOR = "noise_floor_pct"
+BETWEEN_PROCESS = "between_process_pct"
+SMALLEST_DETECTABLE = "smallest_detectable_pct"
 
 # Metrics of a variant that was measured on an accelerator.
 PREDICTED_PEAK = "predicted_peak_mem_mb"

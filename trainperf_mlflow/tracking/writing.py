@@ -138,7 +138,9 @@ def _study_tags(study: Study) -> dict[str, str]:
     return names.tags(
         {
             **_source_tags(study.source),
-            names.KIND: "study",
+            names.KIND: study.kind,
+            names.MACHINE_DIGEST: study.machine_digest,
+            names.BASELINE_DIGEST: study.baseline_digest,
             names.SCHEMA: names.SCHEMA_VERSION,
             names.WORKLOAD_DIGEST: study.workload.digest,
             names.POLICY: study.policy,
@@ -370,7 +372,8 @@ def send_comparison(
         names.RUN_COLOUR: colours.of_decision(comparison.decision.decision),
         names.NOTE: note,
     }
-    _log(client, study_id, tags, _comparison_metrics(best) if best else {})
+    metrics = _comparison_metrics(best) if best else {}
+    _log(client, study_id, tags, metrics | _calibration_metrics(comparison))
 
 
 def send_notes(store: Store, notes: Mapping[str, str]) -> None:
@@ -413,6 +416,18 @@ def _comparison_metrics(candidate: CandidateComparison) -> dict[str, float]:
     if "break_even_steps" in candidate.metrics:
         metrics["break_even_steps"] = candidate.metrics["break_even_steps"]
     return metrics
+
+
+def _calibration_metrics(comparison: Comparison) -> dict[str, float]:
+    """What a calibration found; nothing for a study that cites one."""
+    found = comparison.calibration
+    if found is None or found.run_id != comparison.study_id:
+        return {}
+    return {
+        names.NOISE_FLOOR: found.noise_floor_pct,
+        names.BETWEEN_PROCESS: found.between_process_pct,
+        names.SMALLEST_DETECTABLE: found.smallest_detectable_pct,
+    }
 
 
 def _log(

@@ -1,0 +1,104 @@
+"""Disturbed pairs are measured again, in an exact order and not too often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from test_measurement_conductor import ScriptedWorker, Stage, job
+
+from trainperf_mlflow.measurement.conductor import conduct
+from trainperf_mlflow.results import Block, Repeat, Status
+
+
+class Disturbed(Stage):
+    """A machine on which some measurements of a variant's block are disturbed."""
+
+    def __init__(self, when: Callable[[str, int, int], bool]) -> None:
+        super().__init__()
+        self.when = when  # of variant, block, and how often it was measured before
+        self.measured: Counter[tuple[str, int, int]] = Counter()
+
+    def start(self) -> ScriptedWorker:
+        super().start()
+        return Waiting(self)
+
+
+class Waiting(ScriptedWorker):
+    stage: Disturbed
+
+    def ask(self, request: str, timeout: float | None = None, **arguments: Any) -> Any:
+        answer = super().ask(request, timeout, **arguments)
+        if not isinstance(answer, Block):
+            return answer
+        key = (self.name, self.round, answer.index)
+        before = self.stage.measured[key]
+        self.stage.measured[key] += 1
+        waited = 10.0 if self.stage.when(self.name, answer.index, before) else 0.0
+        return answer.model_copy(update={"run_delay_ms": waited})
+
+
+def again(repeats: list[Repeat]) -> list[list[int]]:
+    return [[block.again for block in repeat.blocks] for repeat in repeats]
+
+
+def test_a_disturbed_pair_is_measured_again_at_once_in_the_same_order() -> None:
+    stage = Disturbed(lambda name, index, before: (name, index, before) == ("bf16", 1, 0))
+    repeats = list(conduct(job(repeats=1, blocks=3, isolation="resident"), stage.start))
+    assert stage.log == [
+        "build bf16", "build baseline",
+        "warmup bf16", "warmup baseline",
+        "block baseline", "block bf16",
+        "block bf16", "block baseline",
+        "block bf16", "block baseline",
+        "block baseline", "block bf16",
+        "finish bf16", "end bf16", "finish baseline", "end baseline",
+    ]  # fmt: skip
+    # Both variants have trained as many steps, and each pair is there once.
+    assert again(repeats) == [[0, 1, 0], [0, 1, 0]]
+    assert [block.run_delay_ms for block in repeats[0].blocks] == [0.0, 0.0, 0.0]
+
+
+def test_a_disturbed_pair_of_single_processes_gets_fresh_ones_also_at_the_end() -> None:
+    stage = Disturbed(lambda name, index, before: name == "baseline" and before == 0)
+    repeats = list(conduct(job(repeats=1, blocks=1), stage.start))
+    whole = ("build {}", "warmup {}", "block {}", "finish {}", "end {}")
+    assert stage.log == [
+        line.format(name) for name in ("bf16", "baseline", "bf16", "baseline") for line in whole
+    ]
+    assert again(repeats) == [[1], [1]]
+    assert {repeat.status for repeat in repeats} == {Status.OK}
+    assert [repeat.blocks[0].process for repeat in repeats] == [1, 1]
+
+
+def test_a_pair_that_stays_disturbed_is_kept_after_two_more_tries() -> None:
+    stage = Disturbed(lambda name, index, before: index == 0)
+    repeats = list(conduct(job(repeats=1, blocks=4, isolation="resident"), stage.start))
+    assert again(repeats) == [[2, 0, 0, 0]] * 2
+    assert all(repeat.blocks[0].run_delay_ms == 10.0 for repeat in repeats)
+
+
+@pytest.mark.parametrize("isolation", ["resident", "process"])
+def test_a_study_that_is_always_disturbed_ends_and_has_all_its_blocks(isolation: str) -> None:
+    stage = Disturbed(lambda name, index, before: True)
+    repeats = list(conduct(job(repeats=3, blocks=4, isolation=isolation), stage.start))
+    assert [len(repeat.blocks) for repeat in repeats] == [4] * 6
+    # 12 sets are planned, half as many may be measured again.
+    assert sum(stage.measured.values()) == 2 * (12 + 6)
+
+
+def test_a_worker_that_dies_when_it_is_measured_again_keeps_its_blocks() -> None:
+    from trainperf_mlflow.measurement.launcher import WorkerError
+
+    class Dying(Waiting):
+        def ask(self, request: str, timeout: float | None = None, **arguments: Any) -> Any:
+            if request == "block" and self.stage.measured[self.name, self.round, 0]:
+                raise WorkerError(Status.OOM, "no memory")
+            return super().ask(request, timeout, **arguments)
+
+    stage = Disturbed(lambda name, index, before: True)
+    stage.start = lambda: Dying(stage)  # type: ignore[method-assign]
+    repeats = list(conduct(job(repeats=1, blocks=1, isolation="resident"), stage.start))
+    assert [(r.status, len(r.blocks)) for r in repeats] == [(Status.OOM, 1)] * 2

@@ -1,0 +1,178 @@
+"""How quiet the machine was: judged from what the kernel tells, never from step times."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainperf_mlflow.analysis.noise import (
+    again_budget,
+    disturbances,
+    judge,
+    judge_machine,
+    to_measure_again,
+)
+from trainperf_mlflow.measurement.watch import Reading, between, reading, reference_ms
+from trainperf_mlflow.results import (
+    Block,
+    BlockValues,
+    DeviceState,
+    RepeatValues,
+    Status,
+    VariantValues,
+    Watch,
+)
+
+QUIET = Watch(others_cores=0.02, steal=0.0, memory_pressure=0.0, reference_ms=(0.3, 0.3))
+
+
+def values(index: int = 0, **changes: Any) -> BlockValues:
+    settings: dict[str, Any] = {
+        "index": index, "process": 0, "started_at": 0.0, "wall_s": 0.5, "samples_per_step": 1.0,
+        "mean_ms": 50.0, "low_ms": 50.0, "run_delay": 0.01, "watch": QUIET,
+    }  # fmt: skip
+    return BlockValues(**{**settings, **changes})
+
+
+def study(*blocks: BlockValues) -> list[VariantValues]:
+    repeat = RepeatValues(index=0, status=Status.OK, blocks=blocks)
+    return [VariantValues(name="baseline", role="baseline", status=Status.OK, repeats=(repeat,))]
+
+
+def watch(**changes: Any) -> Watch:
+    return QUIET.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("block", "codes"),
+    [
+        (values(), ()),
+        (values(run_delay=0.06), ("run_delay",)),
+        (values(run_delay=0.05), ()),
+        (values(watch=watch(steal=0.2)), ("steal",)),
+        (values(watch=watch(memory_pressure=0.1)), ("memory_pressure",)),
+        (values(watch=watch(reference_ms=(0.5, 0.5))), ("slow_core",)),
+        (values(watch=watch(device=DeviceState(throttled=("heat",)))), ("throttled",)),
+        # A large card works at its power cap all the time.
+        (values(watch=watch(device=DeviceState(throttled=("power cap",)))), ()),
+        (values(watch=None, run_delay=None), ()),
+        # Slow steps alone are no disturbance: whoever drops them measures what he wants to see.
+        (values(mean_ms=5000.0, low_ms=5000.0), ()),
+    ],
+)
+def test_a_block_is_disturbed_by_what_the_kernel_tells(
+    block: BlockValues, codes: tuple[str, ...]
+) -> None:
+    assert disturbances(block, 0.3) == codes
+
+
+def test_a_study_says_who_took_how_much_during_how_many_blocks() -> None:
+    busy = watch(others_cores=0.48)
+    made = judge(study(*(values(i, watch=busy if i < 9 else QUIET) for i in range(24))))
+    assert made is not None
+    assert (made.level, made.disturbed_blocks) == ("noisy", 0)
+    assert made.text == "other processes took 48 % of a core during 9 of 24 blocks"
+
+
+def test_one_disturbed_block_in_ten_leaves_a_study_quiet_and_two_do_not() -> None:
+    for disturbed, level in ((1, "quiet"), (2, "noisy")):
+        blocks = [values(i, run_delay=0.5 if i < disturbed else 0.0) for i in range(10)]
+        made = judge(study(*blocks))
+        assert made is not None
+        assert (made.level, made.disturbed_blocks) == (level, disturbed)
+        assert f"in {disturbed} of 10 blocks" in made.text
+
+
+def test_a_study_without_a_verdict_is_unfit_and_tells_both_reasons() -> None:
+    made = judge(study(values(run_delay=0.5)), unfit="the interval is 30 % wide")
+    assert made is not None
+    assert made.level == "unfit"
+    assert made.text.startswith("the interval is 30 % wide; the training waited for a core")
+
+
+def test_pairs_that_were_measured_again_are_counted_once_for_all_variants() -> None:
+    baseline = study(values(0, again=2), values(1))
+    candidate = baseline[0].model_copy(update={"name": "c", "role": "candidate"})
+    made = judge([*baseline, candidate])
+    assert made is not None
+    assert made.measured_again == 2
+
+
+def test_a_study_without_blocks_has_no_noise() -> None:
+    assert judge(study()) is None
+
+
+def test_the_gate_reads_the_thread_that_waited_longest() -> None:
+    def block(threads_ms: float) -> Block:
+        return Block(
+            index=0, started_at=0.0, wall_ms=1000.0, step_ms=(500.0, 500.0), losses=(None, None),
+            run_delay_ms=10.0, threads_delay_ms=threads_ms,
+        )  # fmt: skip
+
+    assert not to_measure_again([block(20.0), block(40.0)])
+    assert to_measure_again([block(20.0), block(60.0)])
+
+
+def test_at_most_half_of_the_sets_are_measured_again_but_always_one() -> None:
+    assert [again_budget(sets) for sets in (1, 3, 12)] == [1, 1, 6]
+
+
+@pytest.mark.parametrize(
+    ("seen", "threads", "level", "status"),
+    [
+        (QUIET, 1, "quiet", "ok"),
+        (watch(others_cores=1.0), 1, "noisy", "warn"),
+        (watch(others_cores=1.0), 2, "unfit", "warn"),
+        (watch(steal=0.3), 1, "noisy", "warn"),
+        (Watch(), 1, "unknown", "ok"),
+    ],
+)
+def test_the_doctor_says_what_the_machine_is_like_and_what_to_do(
+    seen: Watch, threads: int, level: str, status: str
+) -> None:
+    check = judge_machine(seen, cores=2, threads=threads)
+    assert check.detail.startswith(level)
+    assert check.status == status
+    assert bool(check.remedy) == (status == "warn")
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def proc(folder: Path, busy: int, stolen: int, pressure_us: int) -> Path:
+    """Linux's files as they were recorded, with one usable core and one that is not ours."""
+    core = min(os.sched_getaffinity(0))
+    (folder / "pressure").mkdir(parents=True)
+    (folder / "stat").write_text(
+        f"cpu  9 9 9 9 9 9 9 9 0 0\ncpu{core} {busy} 0 0 500 3 0 0 {stolen} 0 0\n"
+        "cpu99999 7777 0 0 0 0 0 0 7777 0 0\nintr 1 2 3\n"
+    )
+    (folder / "pressure" / "cpu").write_text(
+        f"some avg10=0.00 avg60=0.00 avg300=0.00 total={pressure_us}\nfull avg10=0.00 total=1\n"
+    )
+    return folder
+
+
+def test_two_readings_say_what_others_did_on_the_cores_that_may_be_used(tmp_path: Path) -> None:
+    first = reading(proc(tmp_path / "a", busy=100, stolen=0, pressure_us=0))
+    last = reading(proc(tmp_path / "b", busy=250, stolen=20, pressure_us=500_000))
+    # The clocks are this process's own; two seconds and one second of work are laid over them.
+    last = last._replace(clock_s=first.clock_s + 2.0, own_s=first.own_s + 1.0)
+    seen = between(first, last)
+    assert seen.others_cores == pytest.approx(0.25)
+    assert seen.steal == pytest.approx(0.1)
+    assert seen.cpu_pressure == pytest.approx(0.25)
+    assert seen.memory_pressure is None
+
+
+def test_a_system_that_tells_nothing_gives_no_numbers(tmp_path: Path) -> None:
+    first = reading(tmp_path)
+    assert first == Reading(first.clock_s, None, None, 0, first.own_s, None, None)
+    assert between(first, first) == Watch()
+
+
+def test_the_reference_computation_takes_a_part_of_the_shortest_block() -> None:
+    assert 0 < reference_ms() < 500 * 0.03
