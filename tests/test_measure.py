@@ -99,7 +99,8 @@ def test_the_study_bears_question_and_answer(measured: Measured) -> None:
     assert tags["trainperf.rollback"] == "false"
     assert tags["trainperf.best_candidate"] == measured.output["best_candidate"]
     assert tags["mlflow.note.content"].startswith("**accept")
-    assert {"study.json", "comparison.json", "blocks.json"} <= files(measured, measured.study)
+    kept = {"study.json", "comparison.json", "blocks.json", "report.html", "report.md"}
+    assert kept <= files(measured, measured.study)
     assert tags["trainperf.confidence"] == "confirmed"
     assert tags["trainperf.direction"] in ("faster", "slower", "same", "undecided")
     params = measured.study.data.params
