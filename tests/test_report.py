@@ -96,7 +96,7 @@ def test_the_verdict_comes_first_with_how_sure_it_is_and_what_to_do_next(seen: S
     assert "Keep bf16." in verdict
     assert "Time per step saves 20.0 % interval [+" in verdict
     assert "Peak memory saves 21.9 % 640.0 to 500.0 MiB" in verdict
-    assert "How sure confirmed by its interval" in verdict
+    assert "How sure confirmed: the same at both ends" in verdict
     assert "Next keep the change" in verdict
     assert "What would settle it" not in verdict
 

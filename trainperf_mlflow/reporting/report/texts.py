@@ -105,7 +105,9 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
             "{count} 个候选都不保留，维持基线。",
         ),
         "headline.measure": Text("Measured; nothing was compared.", "已测量，没有比较对象。"),
-        "sure.confirmed": Text("confirmed by its interval", "已被区间证实"),
+        "sure.confirmed": Text(
+            "confirmed: the same at both ends of the intervals", "已证实：在区间两端结论都相同"
+        ),
         "sure.unconfirmed": Text("not confirmed", "尚未证实"),
         "sure.unfit": Text("the measurement is too disturbed", "测量受干扰过大，不足为凭"),
         "sure.measure": Text("nothing to confirm", "无需证实"),
