@@ -68,6 +68,9 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
             "What does the training take? (A probe: nothing is compared.)",
             "这项训练需要多少时间和内存？（仅测量，不比较。）",
         ),
+        "question.calibration": Text(
+            "How much does identical code differ on this machine?", "相同代码在本机上会相差多少？"
+        ),
         "goal": Text("Goal", "目标"),
         "goal.none": Text(
             "none named: the policy {policy} decides", "未指定，由规则 {policy} 判定"
@@ -105,6 +108,9 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
             "{count} 个候选都不保留，维持基线。",
         ),
         "headline.measure": Text("Measured; nothing was compared.", "已测量，没有比较对象。"),
+        "headline.calibration": Text(
+            "The machine was measured against itself.", "已用相同代码测量本机。"
+        ),
         "sure.confirmed": Text(
             "confirmed: the same at both ends of the intervals", "已证实：在区间两端结论都相同"
         ),
@@ -616,6 +622,7 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         ),
         "next.measure_more_pairs": Text("measure more pairs", "增加配对测量"),
         "next.measure_on_a_quiet_machine": Text("measure on a quiet machine", "在空闲的机器上测量"),
+        "next.measure_candidates": Text("measure candidates", "测量候选"),
         "next.measure_baseline_and_compare": Text(
             "measure a baseline to compare with", "测量基线以便比较"
         ),

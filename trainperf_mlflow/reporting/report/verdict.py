@@ -19,6 +19,8 @@ _ENOUGH_PROCESS_PAIRS = 3
 
 def question(material: Material, words: Words) -> str:
     candidates = material.comparison.candidates
+    if material.study.kind == "calibration":
+        return words("question.calibration")
     if material.comparison.baseline is None:
         return words("question.probe")
     if len(candidates) > 1:
@@ -57,7 +59,8 @@ def _headline(material: Material, words: Words) -> str:
     comparison = material.comparison
     decision, best = comparison.decision.decision, material.best
     if decision == "measure":
-        return words("headline.measure")
+        calibration = material.study.kind == "calibration"
+        return words("headline.calibration" if calibration else "headline.measure")
     if decision == "reject" and len(comparison.candidates) > 1:
         return words("headline.reject.many", count=len(comparison.candidates))
     if best is None and decision == "tune":
