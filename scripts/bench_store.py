@@ -154,17 +154,22 @@ def show(title: str, action: Callable[[], object]) -> None:
     print(f"{title:44}{took[0]:9.2f}{took[1]:9.2f}  {calls}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--short", action="store_true")
-    asked = parser.parse_args()
+    asked = parser.parse_args(words)
     runs, repeats = (60, 3) if asked.short else (asked.runs, asked.repeats)
     with tempfile.TemporaryDirectory(prefix="bench-store-") as folder:
+        here = Path.cwd()
         os.chdir(folder)
-        bench(Path(folder), runs, repeats)
-        os.chdir("/")
+        try:
+            bench(Path(folder), runs, repeats)
+        finally:
+            os.chdir(here)
 
 
 def bench(folder: Path, runs: int, repeats: int) -> None:
@@ -185,7 +190,7 @@ def bench(folder: Path, runs: int, repeats: int) -> None:
     total = of_small + of_large + copied
     took, mib = time.perf_counter() - started, path.stat().st_size / 2**20
     print(f"{total} runs, one study of {repeats} repeats a side; {mib:.0f} MiB in {took:.1f} s")
-    mlflow.set_tracking_uri(uri)
+    os.environ["MLFLOW_TRACKING_URI"] = uri
     experiments = [store.experiment_id]
     of_study = f"tags.`trainperf.study_id` = '{large}'"
 

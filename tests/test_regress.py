@@ -260,6 +260,21 @@ def test_the_command_shows_workloads_bottleneck_and_what_does_not_pass(store: St
         assert told in made.output
 
 
+def test_a_regression_is_no_study_and_says_which_it_gathers(store: Store) -> None:
+    found = regressed(name="a regression")
+    for refused in (
+        lambda: tp.compare("a regression"),
+        lambda: tp.runs(found.study_id),
+        lambda: regressed(primary=found.study_id),
+    ):
+        with pytest.raises(PlanError, match=f"is a regression and no study.*{ids(found)[0]}"):
+            refused()
+
+
+def ids(found: Regression) -> list[str]:
+    return [str(workload.study_id) for workload in found.workloads]
+
+
 # --- the evidence guard ------------------------------------------------------------------------
 
 

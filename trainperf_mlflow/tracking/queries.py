@@ -134,9 +134,23 @@ def load_study(store: Store, study_id: str) -> Study:
     """What was asked for and on what it ran, from the study's ``study.json``.
 
     Raises:
+        PlanError: the run is none of a study, but one that gathers studies.
         StoreError: the artifact is missing or unreadable.
     """
-    return _artifact(store, study_id, names.STUDY_FILE, Study.from_json)
+    try:
+        return _artifact(store, study_id, names.STUDY_FILE, Study.from_json)
+    except StoreError:
+        with refusals(store.tracking_uri):
+            tags = store.client.get_run(study_id).data.tags
+        kind = tags.get(names.KIND, "study")
+        if kind == "study":
+            raise
+        ids = (tags.get(key, "") for key in (names.PRIMARY_STUDY, names.SCOPE_STUDIES))
+        gathered = ",".join(found for found in ids if found)
+        raise PlanError(
+            f"run {study_id} is a {kind} and no study; give one of the studies that it gathers"
+            + (f" ({gathered.replace(',', ', ')})" if gathered else "")
+        ) from None
 
 
 def load_comparison(store: Store, study_id: str) -> Comparison:
