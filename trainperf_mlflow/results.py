@@ -251,6 +251,7 @@ class BlockValues(Record):
     compilations: int | None = None
     watch: Watch | None = None
     again: int = 0
+    losses: tuple[float | None, ...] = ()  # of evenly chosen steps, the first one's first
 
 
 class StudyBlocks(Record):
@@ -274,6 +275,28 @@ class RepeatValues(Record):
     blocks: tuple[BlockValues, ...] = ()
 
 
+class Convergence(Record):
+    """One variant trained from its initialisation with one seed, untimed, then evaluated."""
+
+    index: int  # the round whose seed it has
+    seed: int
+    status: Status
+    error: str | None = None
+    steps: int  # asked for
+    every: int = 1  # the step between two of the losses, the first one's first
+    losses: tuple[float | None, ...] = ()
+    eval_loss: float | None = None
+    quality_checked: bool = False  # eval_loss was taken on held-out real data
+    ended_at: float = 0.0  # Unix seconds
+
+
+class StudyConvergence(Record):
+    """The longer training of all variants, seed by seed: ``convergence.json``."""
+
+    schema_version: Literal["trainperf-convergence/v1"] = "trainperf-convergence/v1"
+    variants: dict[str, tuple[Convergence, ...]]
+
+
 class VariantValues(Record):
     """A variant as a comparison reads it, from MLflow or from disk."""
 
@@ -290,6 +313,7 @@ class VariantValues(Record):
     quality_checked: bool = False  # in all of its repeats
     metrics: dict[str, float] = Field(default_factory=dict)  # means over the ok repeats
     repeats: tuple[RepeatValues, ...] = ()
+    convergence: tuple[Convergence, ...] = ()  # where it was asked for
 
 
 class Check(Record):
@@ -361,6 +385,38 @@ class PairedEstimate(Record):
     what_would_settle: str | None = None
 
 
+class LossCurve(Record):
+    """The training losses of the measured steps, candidate - baseline, paired by seed."""
+
+    verdict: Literal["same", "different", "not_shown"]
+    text: str
+    equal: bool = False  # exactly, in every step with every seed
+    seeds: int = 0
+    steps: int = 0
+    mean_difference: float | None = None
+    max_difference: float | None = None  # mean over the seeds, where it is largest
+    max_at_step: int | None = None  # of the measured ones, from 1
+    seed_spread: float | None = None  # standard deviation between the baseline's own seeds
+    # The most that seeds alone would cause: on average over the steps, and at a single one.
+    mean_limit: float | None = None
+    step_limit: float | None = None
+
+
+class ConvergenceCheck(Record):
+    """The eval loss after a longer training, candidate - baseline, paired by seed."""
+
+    verdict: Literal["better", "same", "worse", "not_shown"]
+    text: str
+    steps: int
+    seeds: int
+    margin: float
+    # The mean, and the bounds of its 95 % interval; None where there are too few seeds.
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    method: str | None = None  # of the interval
+
+
 class CandidateComparison(Record):
     """One candidate against the baseline."""
 
@@ -378,6 +434,8 @@ class CandidateComparison(Record):
     time: PairedEstimate | None = None  # None where no blocks were measured in pairs
     run_id: str | None = None
     evaluation: Evaluation | None = None  # under a budget
+    loss_curve: LossCurve | None = None  # None where no losses are known
+    convergence: ConvergenceCheck | None = None  # None where it was not asked for
 
 
 Trend = Literal["shrank", "grew", "same", "unclear"]  # beyond the repeats' own spread
@@ -530,6 +588,8 @@ class Comparison(Record):
                     "pairs": candidate.pairs,
                     "run_id": candidate.run_id,
                     "evaluation": _dumped(candidate.evaluation),
+                    "loss_curve": _dumped(candidate.loss_curve),
+                    "convergence": _dumped(candidate.convergence),
                 }
                 for candidate in self.candidates
             ],

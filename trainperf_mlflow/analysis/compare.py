@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from trainperf_mlflow.analysis.convergence import FinalLosses, final_losses
 from trainperf_mlflow.results import Status, VariantValues
 
 # SQL stores write an infinite metric as the largest double.
@@ -40,6 +41,7 @@ class Difference:
             was scaled to the baseline's.
         memory_gap: why peak memory could not be compared, or None.
         quality_gap: why the losses say nothing about quality, or None.
+        final: the eval losses after a longer training, or None where that was not asked for.
     """
 
     delta: dict[str, float]
@@ -48,6 +50,7 @@ class Difference:
     per_sample: bool
     memory_gap: str | None
     quality_gap: str | None
+    final: FinalLosses | None = None
 
 
 def measured(metrics: Mapping[str, float], name: str) -> float | None:
@@ -79,6 +82,14 @@ def compare(baseline: VariantValues, candidate: VariantValues) -> Difference:
         old, new = measured(baseline.metrics, name), measured(candidate.metrics, name)
         if old is not None and new is not None:
             delta[name] = new - old
+    final = final_losses(baseline, candidate, _other_text(other_validation))
+    if final is not None and final.interval is not None:
+        ends = ("", "_low", "_high")
+        delta |= {
+            f"convergence_eval_loss{end}": value
+            for end, value in zip(ends, final.interval, strict=True)
+            if math.isfinite(value)
+        }
     return Difference(
         delta=delta,
         pairs=len(_ok_rounds(baseline) & _ok_rounds(candidate)),
@@ -86,6 +97,7 @@ def compare(baseline: VariantValues, candidate: VariantValues) -> Difference:
         per_sample=per_sample,
         memory_gap=memory_gap,
         quality_gap=_quality_gap(baseline, candidate, other_validation),
+        final=final,
     )
 
 
@@ -167,9 +179,13 @@ def _quality_gap(
         return "there is no eval loss on both sides"
     if not all(variant.quality_checked for variant in both):
         return "the eval loss was not taken on real text"
-    if other_validation:
-        return f"another {' and '.join(other_validation)} means another validation text"
-    return None
+    return _other_text(other_validation)
+
+
+def _other_text(other_validation: list[str]) -> str | None:
+    if not other_validation:
+        return None
+    return f"another {' and '.join(other_validation)} means another validation text"
 
 
 def _ok_rounds(variant: VariantValues) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from trainperf_mlflow.analysis.signed_rank import Interval
@@ -31,13 +32,29 @@ def saved_by_round(
     saved = [before[index] - after[index] for index in sorted(before.keys() & after.keys())]
     if not saved or (len(saved) == 1 and metric not in _COUNTED):
         return None
-    mean = fmean(saved)
     if len(saved) == 1 or max(saved) == min(saved):
-        return Interval(mean, mean, mean)
-    freedom = len(saved) - 1
-    t = _T_95[freedom - 1] if freedom <= len(_T_95) else _NORMAL_95
-    half = t * stdev(saved) / math.sqrt(len(saved))
+        return Interval(saved[0], saved[0], saved[0])
+    return student_interval(saved)
+
+
+def student_interval(values: Sequence[float]) -> Interval:
+    """The mean of two values or more, and its 95 % interval by Student's t.
+
+    >>> [round(bound, 2) for bound in student_interval([1.0, 2.0, 3.0])]
+    [2.0, -0.48, 4.48]
+    """
+    mean = fmean(values)
+    half = student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half)
+
+
+def student_t(freedom: int) -> float:
+    """Student's t for 95 % on both sides.
+
+    >>> student_t(2)
+    4.303
+    """
+    return _T_95[freedom - 1] if freedom <= len(_T_95) else _NORMAL_95
 
 
 def _values(variant: VariantValues, metric: str) -> dict[int, float]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, quantiles
 from typing import Literal, NamedTuple
 
+from trainperf_mlflow.analysis.thinning import LOSSES_OF_BLOCK, evenly
 from trainperf_mlflow.results import Block, BlockValues
 
 # A block that waited for a core for a larger share of its time was disturbed.
@@ -66,6 +67,7 @@ def block_values(block: Block, samples_per_step: float | None) -> BlockValues | 
         compilations=block.compilations,
         watch=block.watch,
         again=block.again,
+        losses=evenly(block.losses, LOSSES_OF_BLOCK),
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from trainperf_mlflow.analysis.compare import Difference, measured
-from trainperf_mlflow.decisions.reasons import conclude
-from trainperf_mlflow.results import Decision, Status, VariantValues
+from trainperf_mlflow.analysis.convergence import diverged_alone, judged
+from trainperf_mlflow.decisions.reasons import REASONS, conclude
+from trainperf_mlflow.results import Convergence, Decision, Status, VariantValues
 
 _WORDS = {
     Status.OOM: "ran out of memory",
@@ -31,7 +32,9 @@ def first_error(variant: VariantValues) -> str | None:
     return next((error for error in errors if error), None)
 
 
-def before_rule(candidate: VariantValues, difference: Difference, policy: str) -> Decision | None:
+def before_rule(
+    baseline: VariantValues, candidate: VariantValues, difference: Difference, policy: str
+) -> Decision | None:
     """The decision on a candidate that no rule can judge, or None."""
     if not has_ok_repeat(candidate):
         status = candidate.status if candidate.status is not Status.OK else Status.FAILED
@@ -46,6 +49,9 @@ def before_rule(candidate: VariantValues, difference: Difference, policy: str) -
     if bad:
         text = f"the candidate {_WORDS[Status.DIVERGED]}: {', '.join(bad)}"
         return conclude("candidate_diverged", text, policy)
+    diverged = diverged_alone(baseline, candidate)
+    if diverged:
+        return conclude("candidate_diverged", _diverged_text(diverged), policy)
     if candidate.effect_verified is False:
         # No verdict on the change itself: it was never in effect, so nothing was tried.
         detail = f" ({candidate.effect_detail})" if candidate.effect_detail else ""
@@ -57,13 +63,30 @@ def before_rule(candidate: VariantValues, difference: Difference, policy: str) -
     return None
 
 
-def after_rule(decision: Decision, candidate: VariantValues) -> Decision:
-    """A rule's decision, except that a candidate of which repeats failed is never accepted.
+def _diverged_text(runs: list[Convergence]) -> str:
+    seeds = ", ".join(str(run.seed) for run in runs)
+    return (
+        f"the candidate {_WORDS[Status.DIVERGED]} within {runs[0].steps} steps of training with "
+        f"seed {seeds}, with which the baseline did not: {runs[0].error}"
+    )
+
+
+def after_rule(
+    decision: Decision, candidate: VariantValues, difference: Difference, margin: float
+) -> Decision:
+    """A rule's decision, except that a candidate of which repeats failed, or which longer
+    training shows to be worse by more than the margin, is never accepted.
 
     The evidence guard, which reads the intervals, follows this one.
     """
+    if decision.decision != "accept":
+        return decision
+    check = None if difference.final is None else judged(difference.final, margin)
+    if check is not None and check.verdict == "worse":
+        text = f"{REASONS['eval_loss_worse'].en}: {check.text}; without it: {decision.text}"
+        return conclude("eval_loss_worse", text, decision.policy, numbers=decision.numbers)
     failed = failed_repeats(candidate)
-    if decision.decision != "accept" or not failed:
+    if not failed:
         return decision
     error = first_error(candidate)
     text = (

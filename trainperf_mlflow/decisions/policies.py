@@ -14,11 +14,9 @@ from trainperf_mlflow.decisions import (
 )
 from trainperf_mlflow.decisions.case import Policy
 from trainperf_mlflow.decisions.goal import GOALS
+from trainperf_mlflow.decisions.quality import MAX_EVAL_LOSS_DELTA
 
 __all__ = ["GOALS", "POLICIES"]
-
-# Worse by more than this on real text is a loss of quality, in every rule set.
-_MAX_EVAL_LOSS_DELTA = 0.05
 
 POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
     {
@@ -28,7 +26,7 @@ POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
                 {
                     "min_time_delta_ms": training.MIN_TIME_DELTA_MS,
                     "min_memory_delta_mb": training.MIN_MEMORY_DELTA_MB,
-                    "max_eval_loss_delta": _MAX_EVAL_LOSS_DELTA,
+                    "max_eval_loss_delta": MAX_EVAL_LOSS_DELTA,
                 }
             ),
             decide=training.decide,
@@ -36,7 +34,7 @@ POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
         "goal": Policy(
             name="goal",
             thresholds=MappingProxyType(
-                {"min_gain": 5.0, "max_cost": 5.0, "max_eval_loss_delta": _MAX_EVAL_LOSS_DELTA}
+                {"min_gain": 5.0, "max_cost": 5.0, "max_eval_loss_delta": MAX_EVAL_LOSS_DELTA}
             ),
             decide=goal.decide,
             needs_goal=True,
@@ -48,7 +46,7 @@ POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
                     "min_time_delta_ms": optimization.MIN_TIME_DELTA_MS,
                     "min_memory_delta_mb": optimization.MIN_MEMORY_DELTA_MB,
                     "min_throughput_delta": optimization.MIN_THROUGHPUT_DELTA,
-                    "max_eval_loss_delta": _MAX_EVAL_LOSS_DELTA,
+                    "max_eval_loss_delta": MAX_EVAL_LOSS_DELTA,
                 }
             ),
             decide=optimization.decide,

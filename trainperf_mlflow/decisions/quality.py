@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from trainperf_mlflow.analysis.compare import Difference
+from trainperf_mlflow.analysis.convergence import judged
+
+# Worse by more than this on real text is a loss of quality, in every rule set.
+MAX_EVAL_LOSS_DELTA = 0.05
 
 
 def settled(value: float) -> float:
@@ -22,7 +26,12 @@ def eval_loss_excess(difference: Difference, limit: float) -> float | None:
     """By how much the eval loss is worse, where that is more than ``limit``; else None.
 
     Only eval losses on real text are read: one fixed random batch says nothing about quality.
+    What a longer training shows stands above the eval loss after the measured steps.
     """
+    if difference.final is not None:
+        check = judged(difference.final, limit)
+        if check.verdict != "not_shown":
+            return check.difference if check.verdict == "worse" else None
     if difference.quality_gap is not None:
         return None
     worse = settled(difference.delta["eval_loss"])
@@ -31,6 +40,15 @@ def eval_loss_excess(difference: Difference, limit: float) -> float | None:
 
 def quality_text(difference: Difference, limit: float) -> str:
     """What the eval losses say, or that quality was not checked."""
+    short = _short_text(difference, limit)
+    if difference.final is None:
+        return short
+    check = judged(difference.final, limit)
+    return f"{short}; {check.text}" if check.verdict == "not_shown" else check.text
+
+
+def _short_text(difference: Difference, limit: float) -> str:
+    """Of the eval loss after the measured steps."""
     if difference.quality_gap is not None:
         return f"quality was not checked, because {difference.quality_gap}"
     change = settled(difference.delta["eval_loss"])

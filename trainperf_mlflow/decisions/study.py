@@ -14,6 +14,8 @@ from trainperf_mlflow.analysis.calibration import (
     unfit,
 )
 from trainperf_mlflow.analysis.compare import Difference, compare, describe, measured
+from trainperf_mlflow.analysis.convergence import judged
+from trainperf_mlflow.analysis.loss_curves import loss_curve
 from trainperf_mlflow.analysis.metrics import break_even_steps
 from trainperf_mlflow.analysis.noise import judge
 from trainperf_mlflow.analysis.paired import estimate_time, interval_deltas, pairs_of
@@ -30,13 +32,16 @@ from trainperf_mlflow.decisions.guards import (
     has_ok_repeat,
 )
 from trainperf_mlflow.decisions.policies import GOALS, POLICIES
+from trainperf_mlflow.decisions.quality import MAX_EVAL_LOSS_DELTA
 from trainperf_mlflow.decisions.reasons import conclude
 from trainperf_mlflow.errors import MeasurementError, PlanError
 from trainperf_mlflow.results import (
     CandidateComparison,
     Comparison,
+    ConvergenceCheck,
     Decision,
     Evaluation,
+    LossCurve,
     PairedEstimate,
     Status,
     Study,
@@ -93,6 +98,7 @@ def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
             *_warnings(cases),
             *_reserved_warnings(evaluations.values()),
             *_disturbed_warnings(compared),
+            *_loss_warnings(compared),
             # An interval says it better.
             *_spread_warnings([] if any(times) else [baseline, *candidates]),
         ),
@@ -205,10 +211,11 @@ def _case(
 
 
 def _decide(policy: Policy, case: Case, time: PairedEstimate | None) -> Decision:
-    guarded = before_rule(case.candidate, case.difference, policy.name)
+    guarded = before_rule(case.baseline, case.candidate, case.difference, policy.name)
     if guarded is not None:
         return guarded
-    decision = after_rule(policy.decide(case), case.candidate)
+    margin = case.thresholds.get("max_eval_loss_delta", MAX_EVAL_LOSS_DELTA)
+    decision = after_rule(policy.decide(case), case.candidate, case.difference, margin)
     # Imported runs were not paired: the bare rule decides about them.
     if not measured_in_blocks(case.candidate):
         return decision
@@ -223,7 +230,7 @@ def _decide_candidate(
         for name, other in POLICIES.items()
         if name != policy.name and other.aside and (study.goal or not other.needs_goal)
     ]
-    return _candidate(
+    made = _candidate(
         case.candidate,
         case.difference,
         decision=_decide(policy, case, time),
@@ -235,6 +242,30 @@ def _decide_candidate(
         },
         time=time,
     )
+    margin = case.thresholds.get("max_eval_loss_delta", MAX_EVAL_LOSS_DELTA)
+    final = case.difference.final
+    curve = loss_curve(case.baseline, case.candidate)
+    check = None if final is None else judged(final, margin)
+    return made.model_copy(
+        update={
+            "note": "; ".join((made.note, *_loss_words(curve, check))),
+            "loss_curve": curve,
+            "convergence": check,
+        }
+    )
+
+
+def _loss_words(curve: LossCurve | None, check: ConvergenceCheck | None) -> Iterator[str]:
+    if curve is not None and curve.verdict != "not_shown":
+        yield (
+            "training losses equal the baseline's"
+            if curve.equal
+            else "training losses within what seeds cause"
+            if curve.verdict == "same"
+            else "training losses differ by more than seeds cause"
+        )
+    if check is not None and check.verdict != "not_shown":
+        yield f"eval loss after {check.steps} steps: {check.verdict}"
 
 
 def _candidate(
@@ -430,6 +461,14 @@ def _disturbed_warnings(compared: Sequence[CandidateComparison]) -> Iterator[str
                 f"{item.variant}: other programs kept a core from the training in "
                 f"{item.time.disturbed_pairs} of {item.time.pairs} pairs"
             )
+
+
+def _loss_warnings(compared: Sequence[CandidateComparison]) -> Iterator[str]:
+    for item in compared:
+        if item.loss_curve is not None and item.loss_curve.verdict == "different":
+            yield f"{item.variant}: {item.loss_curve.text}"
+        if item.convergence is not None and item.convergence.verdict in ("worse", "not_shown"):
+            yield f"{item.variant}: {item.convergence.text}"
 
 
 def _spread_warnings(variants: Sequence[VariantValues]) -> Iterator[str]:
