@@ -222,8 +222,6 @@ def test_the_whole_interval_decides_against_the_margin(
 def test_few_seeds_take_students_t_and_six_the_signed_ranks() -> None:
     few = verdict((0.01, 0.02, 0.03))[1]
     assert few.endswith("+0.02 [-0.004843, +0.04484] (95 %, Student's t)")
-        "+0.02 [-0.004843, +0.04484] (95 %, Student's t)"
-    )
     ranked = verdict((0.01, 0.02, 0.03, 0.01, 0.02, 0.03))[1]
     assert ranked.endswith("+0.02 [+0.01, +0.03] (95 %, signed ranks)")
 
