@@ -136,6 +136,16 @@ def test_variants_of_two_studies_are_compared_as_their_studies_declare(store: St
     assert same.candidates[0].changed_variable is None
 
 
+def test_two_changes_at_once_are_told(store: Store) -> None:
+    params = {"precision": "fp32", "fused": "false"}
+    one = a_foreign_run(store, "one", STEPS, **params)
+    two = a_recorded_study(store, "two").variant_runs["bf16"]
+    made = api.compare_runs(one, two, metrics={"step_time_ms": "train/step_ms"})
+    assert not any("settings were changed" in warning for warning in made.warnings)
+    made = api.compare_runs(one, two, changed_variable="fused")
+    assert any("2 settings were changed (fused, precision)" in text for text in made.warnings)
+
+
 def test_a_single_repeat_can_be_a_side(store: Store) -> None:
     recorder = a_recorded_study(store, "mine")
     repeat = store.client.search_runs(

@@ -79,6 +79,7 @@ def compare_runs(
             "warnings": (
                 *made.warnings,
                 *_statements(before, after),
+                *_several(after, changed),
                 *_differences(machine.mismatches, other_differences(new, old, changed)),
                 *_unchecked(workload, machine),
             ),
@@ -150,6 +151,15 @@ def _statements(before: Side, after: Side) -> Iterator[str]:
     yield "the runs were not measured in pairs, so nothing is confirmed by an interval"
     for side in (before, after):
         yield from (f"{side.values.name}: {note}" for note in side.notes)
+
+
+def _several(after: Side, changed: Sequence[str]) -> Iterator[str]:
+    # A strategy of several settings is one change of the candidate's own.
+    if len(changed) > 1 and not set(changed) <= set(after.changed):
+        yield (
+            f"{len(changed)} settings were changed ({', '.join(changed)}), so no difference can "
+            "be attributed to one of them"
+        )
 
 
 def _differences(machine: Sequence[Mismatch], others: Sequence[Mismatch]) -> Iterator[str]:
