@@ -61,16 +61,22 @@ def test_a_disturbed_pair_is_measured_again_at_once_in_the_same_order() -> None:
     assert [block.run_delay_ms for block in repeats[0].blocks] == [0.0, 0.0, 0.0]
 
 
-def test_a_disturbed_pair_of_single_processes_gets_fresh_ones_also_at_the_end() -> None:
-    stage = Disturbed(lambda name, index, before: name == "baseline" and before == 0)
-    repeats = list(conduct(job(repeats=1, blocks=1), stage.start))
-    whole = ("build {}", "warmup {}", "block {}", "finish {}", "end {}")
+def test_a_disturbed_block_with_a_process_of_its_own_gets_a_fresh_one_before_the_next() -> None:
+    stage = Disturbed(lambda name, index, before: name == "bf16" and before == 0)
+    repeats = list(conduct(job(repeats=1, blocks=2), stage.start))
+    once = ("build {}", "warmup {}", "block {}")
     assert stage.log == [
-        line.format(name) for name in ("bf16", "baseline", "bf16", "baseline") for line in whole
-    ]
-    assert again(repeats) == [[1], [1]]
+        line.format(name)
+        for name, *end in (
+            ("bf16", "end {}"), ("bf16", "end {}"), ("baseline", "end {}"),
+            ("bf16", "end {}"), ("bf16", "finish {}", "end {}"),
+            ("baseline", "finish {}", "end {}"),
+        )
+        for line in (*once, *end)
+    ]  # fmt: skip
+    assert again(repeats) == [[1, 1], [0, 0]]
     assert {repeat.status for repeat in repeats} == {Status.OK}
-    assert [repeat.blocks[0].process for repeat in repeats] == [1, 1]
+    assert [block.process for block in repeats[0].blocks] == [1, 3]
 
 
 def test_a_pair_that_stays_disturbed_is_kept_after_two_more_tries() -> None:
@@ -85,8 +91,8 @@ def test_a_study_that_is_always_disturbed_ends_and_has_all_its_blocks(isolation:
     stage = Disturbed(lambda name, index, before: True)
     repeats = list(conduct(job(repeats=3, blocks=4, isolation=isolation), stage.start))
     assert [len(repeat.blocks) for repeat in repeats] == [4] * 6
-    # 12 sets are planned, half as many may be measured again.
-    assert sum(stage.measured.values()) == 2 * (12 + 6)
+    # 24 blocks are planned, half as many may be measured again.
+    assert sum(stage.measured.values()) == 24 + 12
 
 
 def test_a_worker_that_dies_when_it_is_measured_again_keeps_its_blocks() -> None:

@@ -93,12 +93,11 @@ def test_a_study_without_a_verdict_is_unfit_and_tells_both_reasons() -> None:
     assert made.text.startswith("the interval is 30 % wide; the training waited for a core")
 
 
-def test_pairs_that_were_measured_again_are_counted_once_for_all_variants() -> None:
-    baseline = study(values(0, again=2), values(1))
-    candidate = baseline[0].model_copy(update={"name": "c", "role": "candidate"})
-    made = judge([*baseline, candidate])
+def test_blocks_that_were_measured_again_are_counted() -> None:
+    made = judge(study(values(0, again=2), values(1), values(2, again=1)))
     assert made is not None
-    assert made.measured_again == 2
+    assert made.measured_again == 3
+    assert made.text == "blocks measured again for it: 3"
 
 
 def test_a_study_without_blocks_has_no_noise() -> None:
@@ -116,8 +115,8 @@ def test_the_gate_reads_the_thread_that_waited_longest() -> None:
     assert to_measure_again([block(20.0), block(60.0)])
 
 
-def test_at_most_half_of_the_sets_are_measured_again_but_always_one() -> None:
-    assert [again_budget(sets) for sets in (1, 3, 12)] == [1, 1, 6]
+def test_at_most_half_of_the_blocks_are_measured_again_but_always_one() -> None:
+    assert [again_budget(blocks) for blocks in (1, 3, 24)] == [1, 1, 12]
 
 
 @pytest.mark.parametrize(

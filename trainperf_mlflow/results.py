@@ -182,7 +182,7 @@ class Block(Record):
     gc_collections: int | None = None
     compilations: int | None = None  # by torch.compile
     watch: Watch | None = None
-    again: int = 0  # how often the pair was measured before, and disturbed
+    again: int = 0  # how often it was measured before, because it or its pair was disturbed
 
 
 class Effect(Record):
@@ -518,7 +518,7 @@ class Noise(Record):
     causes: tuple[str, ...] = ()
     blocks: int
     disturbed_blocks: int
-    measured_again: int  # sets of neighbouring blocks, because they were disturbed
+    measured_again: int  # blocks, because they or their neighbours were disturbed
 
 
 class Comparison(Record):

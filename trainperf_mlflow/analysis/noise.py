@@ -6,7 +6,7 @@ drops slow blocks because they are slow measures what he wants to see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
@@ -21,9 +21,9 @@ from trainperf_mlflow.results import (
     Watch,
 )
 
-# A disturbed set of neighbouring blocks is measured again so often, then kept and flagged.
+# Disturbed neighbouring blocks are measured again so often, then kept and flagged.
 MOST_AGAIN = 2
-# And in a study not more sets than this part of the planned ones.
+# And in a study not many more blocks than this part of the planned ones.
 AGAIN_SHARE = 0.5
 # A study in which more of the blocks were disturbed, or had company, is noisy.
 NOISY_SHARE = 0.1
@@ -106,13 +106,13 @@ def to_measure_again(blocks: Sequence[Block], usual_ms: float | None = None) -> 
     return any(disturbances(value, usual_ms) for value in values)
 
 
-def again_budget(sets: int) -> int:
-    """How many of a study's sets of neighbouring blocks may be measured again.
+def again_budget(blocks: int) -> int:
+    """How many of a study's blocks may be measured again.
 
-    >>> again_budget(12), again_budget(1)
-    (6, 1)
+    >>> again_budget(24), again_budget(1)
+    (12, 1)
     """
-    return max(1, int(sets * AGAIN_SHARE))
+    return max(1, int(blocks * AGAIN_SHARE))
 
 
 def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise | None:
@@ -121,7 +121,7 @@ def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise 
     Args:
         unfit: why the intervals allow no verdict, where they allow none.
     """
-    blocks = [block for _, block in _measured(variants)]
+    blocks = _measured(variants)
     if not blocks:
         return None
     usual_ms = usual_reference_ms(blocks)
@@ -139,7 +139,7 @@ def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise 
         causes.insert(0, f"other processes took {took} during {len(company)}")
     level: Level = "unfit" if unfit else "noisy" if noisy else "quiet"
     shown = tuple(f"{cause} of {len(blocks)} blocks" for cause in causes)
-    again = _measured_again(variants)
+    again = sum(block.again for block in blocks)
     return Noise(
         level=level,
         text=_text(shown, unfit, again),
@@ -194,19 +194,15 @@ def judge_machine(watch: Watch, cores: int, threads: int) -> Check:
     )
 
 
-def _measured(variants: Iterable[VariantValues]) -> Iterator[tuple[int, BlockValues]]:
-    """The blocks of the repeats that succeeded, each with its round."""
-    for variant in variants:
-        for repeat in variant.repeats:
-            if repeat.status is Status.OK:
-                yield from ((repeat.index, block) for block in repeat.blocks)
-
-
-def _measured_again(variants: Iterable[VariantValues]) -> int:
-    sets: dict[tuple[int, int], int] = {}
-    for index, block in _measured(variants):
-        sets[index, block.index] = max(block.again, sets.get((index, block.index), 0))
-    return sum(sets.values())
+def _measured(variants: Iterable[VariantValues]) -> list[BlockValues]:
+    """The blocks of the repeats that succeeded."""
+    return [
+        block
+        for variant in variants
+        for repeat in variant.repeats
+        if repeat.status is Status.OK
+        for block in repeat.blocks
+    ]
 
 
 def _company(block: BlockValues) -> float:
@@ -220,5 +216,5 @@ def _cores(cores: float) -> str:
 def _text(causes: Sequence[str], unfit: str | None, again: int) -> str:
     parts = [part for part in (unfit, "; ".join(causes)) if part]
     if again:
-        parts.append(f"pairs measured again for it: {again}")
+        parts.append(f"blocks measured again for it: {again}")
     return "; ".join(parts or ["nothing disturbed the blocks"])

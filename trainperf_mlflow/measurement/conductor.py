@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from math import isfinite
@@ -112,7 +112,7 @@ class _Conductor:
         self._isolation = job.isolation
         self._warmup = job.warmup_steps
         self._steps = job.steps_per_block
-        self._budget = again_budget(job.repeats * job.blocks)
+        self._budget = again_budget(job.repeats * job.blocks * len(job.variants))
         self._references: list[float] = []  # what the reference computation took; ms
 
     def round(self, planned: Round) -> Iterator[Repeat]:
@@ -143,7 +143,7 @@ class _Conductor:
                 for name in order:
                     attempts[name].block(index, self._steps, again)
                     yield from told.ended(attempts)
-                if not self._again(attempts, again):
+                if not self._again(attempts.values(), again):
                     break
         for name in planned.starts:
             attempts[name].finish()
@@ -159,32 +159,33 @@ class _Conductor:
         orders = list(planned.blocks)
         orders[0] = (started, *(name for name in orders[0] if name != started))
         for index, order in enumerate(orders):
-            for again in itertools.count():
-                for name in order:
+            for name in order:
+                for again in itertools.count():
                     if index or again or name != started:
                         self._begin(name, planned, attempts, cleanup)
                     self._warm_up([attempts[name]])
                     attempts[name].block(index, self._steps, again)
-                    if index == len(orders) - 1:
-                        attempts[name].finish()
+                    # Alone: its neighbour's process is gone, and has trained no other steps.
+                    if not self._again([attempts[name]], again):
+                        break
                     attempts[name].leave()
-                    yield from told.ended(attempts)
-                if not self._again(attempts, again):
-                    break
-        for attempt in attempts.values():
-            attempt.succeed()
-        yield from told.ended(attempts)
+                if index == len(orders) - 1:
+                    attempts[name].finish()
+                    attempts[name].succeed()
+                else:
+                    attempts[name].leave()
+                yield from told.ended(attempts)
 
-    def _again(self, attempts: Mapping[str, Attempt], again: int) -> bool:
+    def _again(self, attempts: Iterable[Attempt], again: int) -> bool:
         """Whether the neighbouring blocks that were just measured are measured once more: they
         were disturbed, and neither they nor the study have been so too often."""
-        blocks = [attempt.latest for attempt in attempts.values() if not attempt.ended]
+        blocks = [attempt.latest for attempt in attempts if not attempt.ended]
         latest = [block for block in blocks if block is not None]
         usual_ms = median(self._references) if self._references else None
         self._references += [fmean(times) for times in map(_reference_ms, latest) if times]
-        if again >= MOST_AGAIN or not self._budget or not to_measure_again(latest, usual_ms):
+        if again >= MOST_AGAIN or self._budget <= 0 or not to_measure_again(latest, usual_ms):
             return False
-        self._budget -= 1
+        self._budget -= len(latest)
         return True
 
     def _begin(
