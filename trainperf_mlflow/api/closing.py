@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from trainperf_mlflow.api.annotating import annotate
 from trainperf_mlflow.api.gathering import Gathered, Links, gathered
+from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.errors import EvidenceError, PlanError
 from trainperf_mlflow.evidence.chain import CLOSING, FILES, HANDOFF, MANIFEST, broken, read_chain
@@ -208,7 +209,9 @@ def _close(
         decision,
         {run_id: records[name] for name, run_id in runs.items() if name in records and run_id},
     )
-    annotate(found.main.store, _as_closed(comparison, decision, records, best))
+    closed = _as_closed(comparison, decision, records, best)
+    attach_report(found.main.store, closed, warn)
+    annotate(found.main.store, closed)
     status: Literal["repaired", "completed"] = "repaired" if begun else "completed"
     return _closure(status, report, manifest, decision, study.name, best)
 
