@@ -40,6 +40,7 @@ NOT_RUN = {
     "source .venv/bin/activate": "needs what scripts/quickstart installs",
     ".venv/bin/python": "needs what scripts/quickstart installs; a script's own tests run it",
     "trainperf measure --ladder": "three repeats of two variants a length; tests/test_ladder.py",
+    "trainperf measure --study bf16-trained": "trains for minutes; tests/test_convergence.py",
     "trainperf ui": "serves until it is ended; tests/test_browser.py runs it",
     "mlflow run": "tests/test_project.py runs it; conda and uv install packages",
 }

@@ -144,6 +144,8 @@ class Plan(_Strict):
     )
     iters: Annotated[int | Literal["auto"], BeforeValidator(_whole(1, 100_000, auto=True))] = "auto"
     max_time: float | None = Field(default=None, gt=0, le=30 * 86400, allow_inf_nan=False)
+    # After the measured part each variant trains so many steps with several seeds.
+    convergence_steps: Annotated[int, BeforeValidator(_whole(1, 1_000_000))] | None = None
     seed: Annotated[int, BeforeValidator(_whole(0, 2**31 - 1))] = 42
     device: Annotated[str, AfterValidator(_device)] = "auto"
     isolation: Literal["auto", "process", "resident"] = "auto"
@@ -205,7 +207,14 @@ class Plan(_Strict):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"candidate {twice[0]!r} is given twice; names must differ")
-        self.variants()
+        variants = self.variants()
+        if self.convergence_steps is not None and self.task == BUILT_IN_TASK:
+            for variant in variants:
+                if variant.config["data"] == "random":
+                    raise ValueError(
+                        f"convergence_steps: {variant.name} trains on random tokens, whose loss "
+                        "says nothing about quality; set data=stdlib, or a .txt or .jsonl file"
+                    )
         if self.ladder is not None:
             self._check_ladder(self.ladder)
         return self

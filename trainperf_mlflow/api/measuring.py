@@ -16,6 +16,7 @@ import trainperf_mlflow
 from trainperf_mlflow.analysis.assessment import assess
 from trainperf_mlflow.analysis.sequential import hopeless
 from trainperf_mlflow.api.annotating import annotate, note_of
+from trainperf_mlflow.api.converging import converge
 from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.picturing import measured_pictures
 from trainperf_mlflow.api.predicting import predict_measured
@@ -83,6 +84,11 @@ def measure(
     plan = as_plan(plan)
     if plan.ladder is not None:
         raise PlanError("a ladder is several studies; measure it with tp.measure_ladder(plan)")
+    if plan.probe and plan.convergence_steps is not None:
+        raise PlanError(
+            f"convergence_steps is {plan.convergence_steps}, but a probe compares nothing; "
+            "leave one of them out"
+        )
     return measured(
         plan, plan.variants(), tracking_uri=tracking_uri, experiment=experiment, progress=progress
     )
@@ -129,7 +135,10 @@ def measured(
         with interruption.later():
             recorder = Recorder.start(store, study, spool=spool, warn=say)
         try:
-            _run(plan, recorder, launcher, teller, interruption)
+            job = _job(plan, recorder.study)
+            _run(plan, job, recorder, launcher, teller, interruption)
+            if plan.convergence_steps is not None and kind == "study":
+                converge(job, plan.convergence_steps, recorder, launcher, interruption, say)
             predict_measured(recorder, launcher, say)
             interruption.check()
             comparison = _compare(store, recorder, say)
@@ -263,18 +272,12 @@ def _calibration(store: Store, study: Study, warn: Callable[[str], None]) -> Cal
         return None
 
 
-def _run(
-    plan: Plan,
-    recorder: Recorder,
-    launcher: Launcher,
-    teller: Progress | None,
-    interruption: Interruption,
-) -> None:
-    job = Job(
-        study_id=recorder.study_id,
+def _job(plan: Plan, study: Study) -> Job:
+    return Job(
+        study_id=study.study_id,
         task=plan.task,
-        variants=recorder.study.variants,
-        workload=recorder.study.workload,
+        variants=study.variants,
+        workload=study.workload,
         repeats=plan.looks[-1],
         blocks=plan.blocks_per_repeat,
         warmup_steps=plan.fixed_warmup,
@@ -284,6 +287,15 @@ def _run(
         max_time_s=plan.max_time,
     )
 
+
+def _run(
+    plan: Plan,
+    job: Job,
+    recorder: Recorder,
+    launcher: Launcher,
+    teller: Progress | None,
+    interruption: Interruption,
+) -> None:
     def announce(variant: str, index: int) -> None:
         interruption.check()
         if teller is not None:

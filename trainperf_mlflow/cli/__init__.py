@@ -58,6 +58,11 @@ def cli() -> None:
     metavar="seq_len=N,N,...",
     help="One study a length, with zero-momentum SGD: does checkpointing save activations?",
 )
+@click.option(
+    "--convergence-steps",
+    metavar="N",
+    help="Then train each variant N steps with three seeds or more, and compare the eval losses.",
+)
 @click.option("--device-memory", metavar="MIB", help="Of a ladder: stop before it is exceeded.")
 @click.option("--default-candidates", hidden=True, help="Where neither plan nor flags name any.")
 @store_options

@@ -15,7 +15,7 @@ PLAIN = (
     "study", "task", "workload", "model", "model_source", "device", "isolation", "goal",
     "hypothesis", "policy", "label",
 )  # fmt: skip
-NUMBERS = ("repeats", "blocks", "warmup", "iters", "seed")
+NUMBERS = ("repeats", "blocks", "warmup", "iters", "seed", "convergence_steps")
 
 
 def plan_from_flags(

@@ -44,6 +44,7 @@ _ROLES: Mapping[str, str] = {
     "comparison.json": "comparison",
     "assessment.json": "assessment",
     "blocks.json": "blocks",
+    "convergence.json": "convergence",
     "result.json": "measurement",
     "environment.json": "environment",
     "evidence/activation_scope.json": "activation_scope",

@@ -33,6 +33,14 @@ class Warmed(Record):
     data_digest: str | None = None  # of the repeat's first batch
 
 
+class Trained(Record):
+    """The answer to ``train``: the losses up to the first that is no number, and where they led."""
+
+    losses: tuple[float | None, ...]
+    eval_loss: float | None
+    diverged: str | None = None  # why it ended early
+
+
 class Finished(Record):
     """The answer to ``finish``; MiB."""
 

@@ -30,14 +30,20 @@ from trainperf_mlflow.measurement.memory import (
     rss_peak_mb,
 )
 from trainperf_mlflow.measurement.nvidia import device_state
-from trainperf_mlflow.measurement.protocol import Built, Finished, Warmed
-from trainperf_mlflow.measurement.timing import diverged, first_step, timed_block
+from trainperf_mlflow.measurement.protocol import Built, Finished, Trained, Warmed
+from trainperf_mlflow.measurement.timing import (
+    diverged,
+    first_step,
+    read_losses,
+    timed_block,
+)
 from trainperf_mlflow.measurement.watch import between, reading, reference_ms
 from trainperf_mlflow.messages import encodable
 from trainperf_mlflow.results import Block, Effect, Setting, Status, Variant, Workload
 from trainperf_mlflow.workloads.task import Task, build_task, run_step
 
 MAX_ERROR_CHARS = 4000
+LOSSES_AT_ONCE = 100
 
 
 class DivergedError(Exception):
@@ -172,6 +178,22 @@ class Repeat:
             notes=tuple(notes),
         )
 
+    def train(self, steps: int) -> Trained:
+        """Steps that nobody times, and the evaluation after them."""
+        losses: list[float | None] = []
+        while len(losses) < steps:
+            # Reading a loss waits for the device, and so may keep many of them there.
+            some = [self._step() for _ in range(min(LOSSES_AT_ONCE, steps - len(losses)))]
+            losses += read_losses(some)
+            if diverged(tuple(losses)):
+                last = next(n for n, loss in enumerate(losses) if diverged((loss,)))
+                text = f"the loss became {losses[last]} in step {last + 1}"
+                return Trained(losses=tuple(losses[:last]), eval_loss=None, diverged=text)
+        eval_loss = self.task.evaluate()
+        self.task.close()
+        bad = f"the eval loss became {eval_loss}" if diverged((eval_loss,)) else None
+        return Trained(losses=tuple(losses), eval_loss=None if bad else eval_loss, diverged=bad)
+
     def safety(self, device: str, projected_mb: float | None) -> Safety:
         """Before anything is built: does the projected peak fit into what is free?
 
@@ -228,7 +250,7 @@ def serve(connection: Connection) -> None:
         name: getattr(repeat, name)
         for name in (
             *("describe", "preflight", "safety"),
-            *("build", "warmup", "block", "finish", "phases", "profile"),
+            *("build", "warmup", "block", "finish", "train", "phases", "profile"),
             "predict",
         )
     }

@@ -61,6 +61,7 @@ SCHEMA_VERSION = "trainperf/v1"
 # Artifacts.
 STUDY_FILE = "study.json"
 COMPARISON_FILE = "comparison.json"
+CONVERGENCE_FILE = "convergence.json"
 RESULT_FILE = "result.json"
 ENVIRONMENT_FILE = "environment.json"
 SOURCE_FOLDER = "evidence/source"
@@ -94,6 +95,10 @@ RUN_COLOUR = "mlflow.runColor"
 SERIES_PREFIX = "steps/"
 STEP_TIME_SERIES = "steps/step_time_ms"
 LOSS_SERIES = "steps/loss"
+
+# Of a variant: after the longer training, means over its seeds.
+CONVERGENCE_EVAL_LOSS = "convergence/eval_loss"
+CONVERGENCE_LOSS_SERIES = "convergence/loss"
 
 # MLflow cuts longer values silently or refuses them, PostgreSQL refuses longer names.
 MAX_NAME = 250

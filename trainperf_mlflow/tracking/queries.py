@@ -28,6 +28,7 @@ from trainperf_mlflow.results import (
 )
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.blocks import Key, load_blocks, with_blocks
+from trainperf_mlflow.tracking.convergence import load_convergence, with_convergence
 from trainperf_mlflow.tracking.search import runs_of_study, search_runs
 from trainperf_mlflow.tracking.store import Store, reason, refusals
 from trainperf_mlflow.tracking.uris import masked
@@ -193,7 +194,10 @@ def load_variants(
     with refusals(store.tracking_uri):
         store = _where(store, study_id)
         found = runs_of_study(store, study_id)
-    return variants_of(study, found, load_blocks(store, study_id))
+    variants = variants_of(study, found, load_blocks(store, study_id))
+    if not study.plan.get("convergence_steps"):
+        return variants
+    return with_convergence(variants, load_convergence(store, study_id))
 
 
 def variants_of(

@@ -19,15 +19,18 @@ from trainperf_mlflow.analysis.metrics import (
 )
 from trainperf_mlflow.results import (
     Comparison,
+    Convergence,
     Repeat,
     RepeatValues,
     Status,
     Study,
+    StudyConvergence,
     Variant,
     VariantValues,
 )
 from trainperf_mlflow.tracking import names, writing
 from trainperf_mlflow.tracking.blocks import send_blocks
+from trainperf_mlflow.tracking.convergence import send_convergence, with_convergence
 from trainperf_mlflow.tracking.pictures import send_pictures
 from trainperf_mlflow.tracking.search import runs_of_study
 from trainperf_mlflow.tracking.spool import Spool, SpoolError, StudyFolder, Target
@@ -73,6 +76,7 @@ class Recorder:
         self._terminal: dict[str, writing.RunStatus] = {}  # runs that had ended before a resume
         self._planned_ends: set[str] = set()
         self._blocks_planned = False
+        self._convergence: dict[str, tuple[Convergence, ...]] = {}
         self._over = False
         self._problems: list[str] = []  # unreadable files: keep the folder
         self._jobs: dict[str, Callable[[], None]] = {}
@@ -131,6 +135,11 @@ class Recorder:
         repeats, recorder._problems = folder.repeats()
         for problem in recorder._problems:
             warn(problem)
+        try:
+            recorder._convergence = dict(folder.convergence().variants)
+        except SpoolError as error:
+            recorder._problems.append(str(error))
+            warn(str(error))
         with refusals(store.tracking_uri):
             recorder._adopt_runs()
             recorder._make_variant_runs()
@@ -191,13 +200,32 @@ class Recorder:
         self._plan_blocks()
         self._deliver()
 
+    def keep_convergence(self, variant: str, run: Convergence) -> None:
+        """Keep one longer training on disk; MLflow gets them all at once."""
+        self._convergence[variant] = (*self._convergence.get(variant, ()), run)
+        kept = StudyConvergence(variants=self._convergence)
+        self._keep(lambda: self.folder.write_convergence(kept))
+
+    def record_convergence(self) -> None:
+        """All longer trainings until now, so that what MLflow holds can be decided about."""
+        self._plan_convergence()
+        self._deliver()
+
+    def _plan_convergence(self) -> None:
+        runs = dict(self._convergence)
+        if runs:
+            self._jobs["convergence"] = lambda: send_convergence(
+                self.store, self.study_id, runs, self.variant_runs
+            )
+
     def _plan_blocks(self) -> None:
         values, self._blocks_planned = self.values(), True
         self._jobs["blocks"] = lambda: send_blocks(self.store, self.study_id, values)
 
     def values(self) -> tuple[VariantValues, ...]:
         """All variants as measured, from memory: for a decision while the store is away."""
-        return tuple(self._values(variant) for variant in self.study.variants)
+        values = [self._values(variant) for variant in self.study.variants]
+        return with_convergence(values, self._convergence)
 
     # --- ending --------------------------------------------------------------------------------
 
@@ -217,6 +245,7 @@ class Recorder:
             self._plan_variant_end(name)
         if not self._blocks_planned:
             self._plan_blocks()
+            self._plan_convergence()
         self._jobs["comparison"] = lambda: writing.send_comparison(
             self.store, comparison, note, self.variant_runs
         )
@@ -237,6 +266,7 @@ class Recorder:
         for name in self._variants:
             self._plan_variant_end(name, stopped=status)
         self._plan_blocks()
+        self._plan_convergence()
         return self._end(self._terminal.get(self.study_id, status), error)
 
     def _end(self, status: writing.RunStatus, error: str | None = None) -> bool:

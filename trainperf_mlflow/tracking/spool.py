@@ -2,7 +2,7 @@
 
 One folder a study, named by its id::
 
-    study.json  target.json  comparison.json  note.md  plots/steps.png
+    study.json  target.json  convergence.json  comparison.json  note.md  plots/steps.png
     repeats/0000-bf16-1a2b3c4d.json  repeats/0000-bf16-1a2b3c4d.recorded
 
 Every file is written whole under another name, synced, then renamed.
@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import Comparison, Record, Repeat, Study
+from trainperf_mlflow.results import Comparison, Record, Repeat, Study, StudyConvergence
 from trainperf_mlflow.tracking.pictures import read_pictures, write_pictures
 
 T = TypeVar("T")
@@ -80,6 +80,9 @@ class StudyFolder:
     def write_target(self, target: Target) -> None:
         self._write("target.json", target.to_json())
 
+    def write_convergence(self, convergence: StudyConvergence) -> None:
+        self._write("convergence.json", convergence.to_json(indent=None))
+
     def write_comparison(self, comparison: Comparison, note: str) -> None:
         # The comparison last: where it is, its note is too.
         self._write("note.md", note)
@@ -118,6 +121,12 @@ class StudyFolder:
 
     def target(self) -> Target:
         return self._read("target.json", Target.from_json)
+
+    def convergence(self) -> StudyConvergence:
+        """The longer trainings as far as they went; empty where there were none."""
+        if not (self.path / "convergence.json").exists():
+            return StudyConvergence(variants={})
+        return self._read("convergence.json", StudyConvergence.from_json)
 
     def comparison(self) -> tuple[Comparison, str] | None:
         """The comparison and its note, or None where the study did not get that far."""
