@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from trainperf_mlflow.analysis.noise import (
     again_budget,
@@ -15,6 +18,7 @@ from trainperf_mlflow.analysis.noise import (
     judge_machine,
     to_measure_again,
 )
+from trainperf_mlflow.measurement import nvidia
 from trainperf_mlflow.measurement.watch import Reading, between, reading, reference_ms
 from trainperf_mlflow.results import (
     Block,
@@ -175,3 +179,47 @@ def test_a_system_that_tells_nothing_gives_no_numbers(tmp_path: Path) -> None:
 
 def test_the_reference_computation_takes_a_part_of_the_shortest_block() -> None:
     assert 0 < reference_ms() < 500 * 0.03
+
+
+class Nvml:
+    """The maker's library, as far as it is asked, on a device that tells no temperature."""
+
+    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 1, 0
+
+    @staticmethod
+    def nvmlInit() -> None:  # noqa: N802
+        pass
+
+    @staticmethod
+    def nvmlDeviceGetHandleByUUID(uuid: bytes) -> str:  # noqa: N802
+        return uuid.decode()
+
+    @staticmethod
+    def nvmlDeviceGetClockInfo(handle: str, kind: int) -> int:  # noqa: N802
+        return {"GPU-abc": 1980}[handle]
+
+    @staticmethod
+    def nvmlDeviceGetTemperature(handle: str, sensor: int) -> int:  # noqa: N802
+        raise RuntimeError("not supported")
+
+    @staticmethod
+    def nvmlDeviceGetPowerUsage(handle: str) -> int:  # noqa: N802
+        return 651_500
+
+    @staticmethod
+    def nvmlDeviceGetCurrentClocksThrottleReasons(handle: str) -> int:  # noqa: N802
+        return 0x44
+
+
+def test_what_an_nvidia_device_tells_is_kept_and_what_it_does_not_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc")
+    )
+    nvidia._library.cache_clear()
+    state = nvidia.device_state(torch.device("cuda", 0))
+    nvidia._library.cache_clear()
+    assert state == DeviceState(clock_mhz=1980, power_w=651.5, throttled=("power cap", "heat"))
+    assert nvidia.device_state(torch.device("cpu")) is None

@@ -23,6 +23,7 @@ LOW_MEMORY_BYTES = 2 * GIB
 OLDEST_PYTHON = (3, 11)
 OPTIONAL_PACKAGES = {
     "modelscope": "models from ModelScope: pip install 'trainperf-mlflow[modelscope]'",
+    "pynvml": "clock, heat and power of NVIDIA GPUs: pip install nvidia-ml-py",
     "psycopg2": "a PostgreSQL store: pip install 'trainperf-mlflow[postgres]'",
 }
 
