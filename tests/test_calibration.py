@@ -20,8 +20,12 @@ from trainperf_mlflow.analysis.calibration import (
     unfit,
 )
 from trainperf_mlflow.analysis.paired import BETWEEN_PROCESSES, MARGIN_PCT, spread_of
+from trainperf_mlflow.api.measuring import _calibration
+from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.table import to_text
 from trainperf_mlflow.results import Calibration, Comparison, PairedEstimate
+from trainperf_mlflow.tracking.queries import load_study, load_variants
+from trainperf_mlflow.tracking.store import read_store
 
 
 def calibration(**changes: Any) -> Calibration:
@@ -161,23 +165,30 @@ def test_mlflow_holds_a_calibrations_numbers_under_a_kind_of_its_own(
     }
 
 
-def test_a_later_study_cites_the_calibration_also_when_it_is_decided_again(
-    calibrated: Comparison, store: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_later_study_cites_the_calibration_and_takes_its_margin_from_it(
+    calibrated: Comparison, store: Path
 ) -> None:
-    monkeypatch.chdir(store)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    client = MlflowClient(f"sqlite:///{store}/mlflow.db")
+    uri, told = f"sqlite:///{store}/mlflow.db", list[str]()
+    opened = read_store(uri)
     # Whatever this machine is like while the test runs: it was fit.
-    client.set_tag(calibrated.study_id, "trainperf.reason", "calibrated")
-    comparison = tp.measure(plan(candidates=["less:n=8000"]))
-    cited = comparison.calibration
+    opened.client.set_tag(calibrated.study_id, "trainperf.reason", "calibrated")
+    study = load_study(opened, calibrated.study_id).model_copy(update={"kind": "study"})
+    cited = _calibration(opened, study, told.append)
     assert cited is not None
     assert (cited.run_id, cited.same_workload) == (calibrated.study_id, True)
+    # Another baseline on the same device: the machine is known, its workload is not.
+    near = _calibration(opened, study.model_copy(update={"baseline_digest": "x"}), told.append)
+    assert near == cited.model_copy(update={"same_workload": False})
+    elsewhere = study.model_copy(update={"machine_digest": "another"})
+    assert _calibration(opened, elsewhere, told.append) is None
+    assert told == []
+
+    study = study.model_copy(update={"calibration": cited})
+    comparison = decide_study(study, load_variants(opened, calibrated.study_id))
     time = comparison.candidates[0].time
     assert time is not None
     assert time.margin_pct == margin_pct(cited)
     assert f"(run {calibrated.study_id[:8]})" in " ".join(to_text(comparison).split())
-    assert tp.compare(comparison.study_id).calibration == cited
 
 
 def test_a_candidate_that_changes_nothing_is_no_plan_of_a_study() -> None:
