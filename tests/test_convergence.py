@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from made_studies import study, variant
 from mlflow import MlflowClient
+from recorded_studies import a_repeat, a_store, a_study
 
 import trainperf_mlflow as tp
 from trainperf_mlflow.cli.flags import plan_from_flags
@@ -23,6 +24,9 @@ from trainperf_mlflow.measurement.protocol import Built, Trained
 from trainperf_mlflow.measurement.worker import Repeat
 from trainperf_mlflow.plan import make_plan
 from trainperf_mlflow.results import Comparison, Convergence, Status, StudyConvergence, Variant
+from trainperf_mlflow.tracking.queries import load_variants
+from trainperf_mlflow.tracking.recorder import Recorder
+from trainperf_mlflow.tracking.recovery import recover
 from trainperf_mlflow.tracking.spool import Spool
 from trainperf_mlflow.workloads.task import CallableTask
 
@@ -174,6 +178,25 @@ def test_trainings_wait_on_disk_and_a_damaged_file_is_told(tmp_path: Path) -> No
     with pytest.raises(tp.StoreError, match="damaged"):
         folder.convergence()
     folder.release()
+
+
+def test_what_was_trained_before_an_interruption_is_sent_and_decided_by(tmp_path: Path) -> None:
+    store = a_store(tmp_path)
+    spool = Spool(tmp_path / "spool")
+    asked = a_study()
+    asked = asked.model_copy(update={"plan": {**asked.plan, "convergence_steps": 5}})
+    recorder = Recorder.start(store, asked, spool=spool)
+    name = asked.variants[0].name
+    recorder.record_repeat(a_repeat(recorder.study_id, name))
+    run = Convergence(index=0, seed=42, status=Status.OK, steps=5, losses=(3.0,), eval_loss=2.5)
+    recorder.keep_convergence(name, run)
+    # The command is killed here; another one finds the folder.
+    recorder.folder.release()
+    recover(recorder.study_id, tracking_uri=store.tracking_uri, spool=spool)
+    loaded = {v.name: v for v in load_variants(store, recorder.study_id)}
+    assert loaded[name].convergence == (run,)
+    metrics = store.client.get_run(loaded[name].run_id or "").data.metrics
+    assert metrics["convergence/eval_loss"] == 2.5
 
 
 # --- a real study ------------------------------------------------------------------------------

@@ -297,3 +297,51 @@ def test_another_validation_text_is_told_and_an_unasked_check_leaves_no_trace() 
     assert "another seq_len" in final.gap
     found = decide_study(study(), (variant("baseline"), variant())).candidates[0]
     assert (found.convergence, found.loss_curve) == (None, None)
+
+
+# --- in words ----------------------------------------------------------------------------------
+
+
+def test_the_note_says_what_was_shown_or_how_to_ask_for_it() -> None:
+    from paired_blocks import with_blocks
+
+    from trainperf_mlflow.reporting.losses import how_to_ask, loss_lines
+    from trainperf_mlflow.reporting.note import run_note
+
+    times = np.full((3, 4), 50.0)
+    base, tuned = with_blocks(variant("baseline"), times), with_blocks(variant(), times)
+    unasked = decide_study(study(), (base, tuned))
+    assert "--convergence-steps N" in "".join(how_to_ask(unasked))
+    assert "convergence" in run_note(unasked)
+    asked = decide_study(study(), (trained(base, [3.0] * 3), trained(tuned, [3.0] * 3)))
+    assert how_to_ask(asked) == []
+    assert loss_lines(asked) == [
+        "tuned: after 200 steps with 3 seeds the eval loss is the same within 0.05: "
+        "+0 [+0, +0] (95 %, Student's t)"
+    ]
+    assert "the same within 0.05" in run_note(asked)
+
+
+@pytest.mark.parametrize(
+    ("differences", "warned"),
+    [((0.0, 0.0, 0.0), False), ((-0.02, -0.1, -0.06), False), ((0.0, 0.3, -0.2), True)],
+)
+def test_a_loss_that_may_have_become_worse_is_a_warning(
+    differences: tuple[float, ...], warned: bool
+) -> None:
+    base = trained(variant("baseline", time=100.0), [3.0] * 3)
+    tuned = trained(variant(time=50.0), [3.0 + d for d in differences])
+    warnings = decide_study(study("step_time"), (base, tuned)).warnings
+    assert any("after 200 steps" in warning for warning in warnings) is warned
+
+
+def test_another_curve_is_a_warning_and_changes_no_decision() -> None:
+    before = with_losses(variant("baseline", time=100.0), falling())
+    after = with_losses(variant(time=50.0), falling() + 5.0)
+    same = with_losses(variant(time=50.0), falling())
+    other = decide_study(study("step_time"), (before, after))
+    equal = decide_study(study("step_time"), (before, same))
+    assert any("training losses differ" in warning for warning in other.warnings)
+    assert not any("training losses" in warning for warning in equal.warnings)
+    assert other.decision.reason == equal.decision.reason
+    assert "training losses equal the baseline's" in equal.candidates[0].note

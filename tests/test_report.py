@@ -203,7 +203,8 @@ def test_the_chinese_report_has_no_english_of_its_own() -> None:
     assert "目标达成，且没有违反任何约束" in verdict
     # What is left are commands, codes and names.
     known = "bf checkpoint trainperf measure candidate goal step time compare profile quick stdlib "
-    known += "min max gain cost eval loss delta pct met keep change abcdef flow report"
+    known += "min max gain cost eval loss delta pct met keep change abcdef flow report "
+    known += "convergence steps"
     for section in ("verdict", "question", "rule", "again", "unchecked"):
         words = set(re.findall(r"[a-z]{3,}", seen.sections[section])) - {"d" * 64, "d" * 61 + "..."}
         assert words - set(known.split()) == set(), section

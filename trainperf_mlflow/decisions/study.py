@@ -467,8 +467,10 @@ def _loss_warnings(compared: Sequence[CandidateComparison]) -> Iterator[str]:
     for item in compared:
         if item.loss_curve is not None and item.loss_curve.verdict == "different":
             yield f"{item.variant}: {item.loss_curve.text}"
-        if item.convergence is not None and item.convergence.verdict in ("worse", "not_shown"):
-            yield f"{item.variant}: {item.convergence.text}"
+        check = item.convergence
+        # Where it may still be better, but not worse, nothing is to be feared.
+        if check is not None and (check.high is None or check.high > check.margin):
+            yield f"{item.variant}: {check.text}"
 
 
 def _spread_warnings(variants: Sequence[VariantValues]) -> Iterator[str]:

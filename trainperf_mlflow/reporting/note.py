@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
+from trainperf_mlflow.reporting.losses import how_to_ask, loss_lines
 from trainperf_mlflow.reporting.noise import noise_lines
 from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
@@ -50,7 +51,8 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
         _PERFETTO if "trace" in (links or {}) else "",
         _budget(comparison),
         _why(comparison),
-        "\n".join(f"- {_short(line, _TEXT_CHARS)}" for line in noise_lines(comparison)),
+        _listed((*loss_lines(comparison)[: 2 * _MAX_ROWS], *how_to_ask(comparison))),
+        _listed(noise_lines(comparison)),
         _warnings(comparison),
     ]
     note = head
@@ -224,6 +226,10 @@ def _budget(comparison: Comparison) -> str:
 def _why(comparison: Comparison) -> str:
     lines = why_lines(comparison.assessment) if comparison.assessment else []
     return "\n".join(f"- Why: {_short(line, _TEXT_CHARS)}" for line in lines)
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {_short(line, _TEXT_CHARS)}" for line in lines)
 
 
 def _warnings(comparison: Comparison) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from trainperf_mlflow.attribution import CATEGORIES, PHASES
 from trainperf_mlflow.decisions.reasons import REASONS, reason_text
 from trainperf_mlflow.reporting.budget import budget_lines
+from trainperf_mlflow.reporting.losses import loss_lines
 from trainperf_mlflow.reporting.report.material import Material, listed, name, of_repeats, said
 from trainperf_mlflow.reporting.report.parts import (
     Cell,
@@ -330,7 +331,8 @@ def quality(material: Material, words: Words) -> Section:
         if missing
         else Paragraph(words("quality.checked"))
     )
-    parts: list[Part] = [sentence, table, *pictures(material, words, ("loss",))]
+    shown = Items(tuple(said(line) for line in loss_lines(material.comparison)), True)
+    parts: list[Part] = [sentence, table, shown, *pictures(material, words, ("loss",))]
     return Section("quality", words("quality"), tuple(parts))
 
 

@@ -272,7 +272,8 @@ def _gaps(material: Material, words: Words) -> Iterator[str]:
         if not any(summary.get("parts_ms") for summary in material.profiles.values()):
             yield words("unchecked.traces", study=study)
         steps = _steps(material)
-        if steps:
+        asked = any(item.convergence for item in material.comparison.candidates)
+        if steps and not asked:
             yield words("unchecked.convergence", steps=steps)
     yield words("unchecked.elsewhere")
 

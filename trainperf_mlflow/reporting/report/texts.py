@@ -506,8 +506,9 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         "unchecked.memory": Text("Peak memory of {variants}.", "{variants} 的峰值内存。"),
         "unchecked.convergence": Text(
             "Whether a full training ends as well: {steps} measured steps per repeat are no "
-            "training.",
-            "完整训练的最终效果：每次重复只测了 {steps} 步，不等于训练。",
+            "training (--convergence-steps N trains longer and compares).",
+            "完整训练的最终效果：每次重复只测了 {steps} 步，不等于训练"
+            "（--convergence-steps N 会训练更久并比较）。",
         ),
         "unchecked.elsewhere": Text(
             "Other machines, models, sizes and data than these.", "其他机器、模型、规模与数据。"
