@@ -21,9 +21,10 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-# Where to keep pictures of what the tests saw; unset, none are kept.
-SCREENSHOTS = "TRAINPERF_SCREENSHOTS"
-PATIENCE_MS = 20_000
+# Where to keep pictures of what the tests saw; unset, none are kept. Read now: no test
+# sees the toolkit's own variables.
+SCREENSHOTS = os.environ.get("TRAINPERF_SCREENSHOTS")
+PATIENCE_MS = 40_000
 
 
 @contextmanager
@@ -91,10 +92,10 @@ class Visit:
 
     def picture(self, name: str, page: Page | None = None) -> None:
         """Keep what is seen now, where somebody wants to look at it."""
-        folder = os.environ.get(SCREENSHOTS)
-        if folder:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            (page or self.page).screenshot(path=Path(folder) / f"{name}.png")
+        if SCREENSHOTS:
+            folder = Path(SCREENSHOTS)
+            folder.mkdir(parents=True, exist_ok=True)
+            (page or self.page).screenshot(path=folder / f"{name}.png")
 
 
 @contextmanager
