@@ -10,5 +10,7 @@ import pytest
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in os.environ:
-        if name.startswith(("MLFLOW_RUN", "MLFLOW_EXP", "MLFLOW_TRACKING", "TRAINPERF_")):
+        if name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR") or name.startswith(
+            ("MLFLOW_RUN", "MLFLOW_EXP", "MLFLOW_TRACKING", "TRAINPERF_")
+        ):
             monkeypatch.delenv(name)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 from collections.abc import Iterator
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from trainperf_mlflow.analysis.estimate import Estimate, VariantEstimate
+from trainperf_mlflow.reporting.console import rendered
 from trainperf_mlflow.reporting.roofline import peaks_text
 from trainperf_mlflow.reporting.text import clipped, number, plain
 
-MIN_WIDTH = 80
 _NAME_CHARS, _LINE_CHARS = 60, 600
 _TERA = 1e12
 AT_BEST = "each operation reading and writing memory anew; theoretical, nothing ran"
@@ -24,12 +22,7 @@ AT_BEST = "each operation reading and writing memory anew; theoretical, nothing 
 
 def estimate_text(estimate: Estimate, *, width: int | None = None) -> str:
     """Table, one sentence a variant that says why, and what is not modelled."""
-    buffer = io.StringIO()
-    columns = width or max(shutil.get_terminal_size((100, 24)).columns, MIN_WIDTH)
-    console = Console(file=buffer, width=columns, color_system=None, legacy_windows=False)
-    for part in _parts(estimate):
-        console.print(part)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().split("\n"))
+    return rendered(Group(*_parts(estimate)), width=width)
 
 
 def _parts(estimate: Estimate) -> Iterator[RenderableType]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
-import sys
 from collections.abc import Iterable, Mapping
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -21,9 +17,9 @@ from trainperf_mlflow.analysis.traces_results import (
     TraceComparison,
     verdict,
 )
+from trainperf_mlflow.reporting.console import columns_of, rendered
 from trainperf_mlflow.reporting.text import clipped, number, plain
 
-MIN_WIDTH, MAX_WIDTH = 80, 200
 _NAME_CHARS = 300
 _US_PER_MS = 1000.0
 # Changes below this share of the step are no news.
@@ -261,20 +257,7 @@ def _share(us: float, of: float) -> str:
 
 
 def _rendered(views: list[RenderableType], width: int | None) -> str:
-    if width is None:
-        width = shutil.get_terminal_size((100, 24)).columns
-    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     for view in views:
         if isinstance(view, Table):
-            _fit(view, width)
-    buffer = io.StringIO()
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    console = Console(
-        file=buffer,
-        width=width,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        legacy_windows=False,
-    )
-    console.print(Group(*views))
-    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().split("\n"))
+            _fit(view, columns_of(width))
+    return rendered(Group(*views), width=width)
