@@ -91,9 +91,8 @@ def test_the_overhead_benchmark_prints_its_figures_and_where_the_time_goes(
     ]
     assert all(line.endswith((" ok", " over")) for line in figures.values())
     assert "imports nothing heavy" in figures["trainperf --help (CPU)"]
-    seconds = [float(number) for number in re.findall(r"^ +(\d+\.\d{3}) s  ", run.stdout, re.M)]
-    assert len(seconds) == 15
-    assert all(number > 0 for number in seconds)
+    # Some are differences, which a busy machine can turn below zero.
+    assert len(re.findall(r"^ +-?\d+\.\d{3} s  ", run.stdout, re.M)) == 15
     whole, imported, after = (float(line.split()[-3]) for line in list(figures.values())[2:5])
     assert whole > imported
     assert whole > after > 1
