@@ -23,7 +23,8 @@ printf '%s\\n' "$(basename "$0")" "$@" >>"$SPY_LOG"
         ("quickstart", ["-P", "candidates=bf16;fused"],
          ["mlflow", "run", ".", "-e", "measure", "--env-manager", "local",
           "-P", "candidates=bf16;fused"]),
-        ("test", ["-k", "plan"], ["python", "-m", "pytest", "-k", "plan"]),
+        ("test", ["-k", "plan"], ["python", "-m", "pytest", "-n", "auto", "--maxprocesses", "4",
+                                  "--dist", "loadfile", "-k", "plan"]),
     ],
 )  # fmt: skip
 def test_a_scripts_arguments_reach_its_program(
