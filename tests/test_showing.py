@@ -62,7 +62,7 @@ def test_a_study_is_shown_whole_with_what_can_be_copied_in_one_line(store: Store
     lines = text.splitlines()
     assert "again: trainperf measure" in lines
     links = dict(line.split(": ", 1) for line in lines if ": http" in line)
-    assert list(links) == ["study", "compare", "charts", "curves", "experiment"]
+    assert list(links) == ["study", "compare", "charts", "curves", "pictures", "experiment"]
     assert all(urlsplit(link).fragment for link in links.values())
     assert "\x1b" not in text
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_studies import a_store, a_study, clean_surroundings, record
+from recorded_studies import a_comparison, a_store, a_study, clean_surroundings, record
 
 from trainperf_mlflow.reporting.pictures.style import looks
 from trainperf_mlflow.results import Variant
 from trainperf_mlflow.tracking import colours
+from trainperf_mlflow.tracking.gathering import create_gathering_run, finish_gathering_run
 from trainperf_mlflow.tracking.links import study_links
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store
@@ -47,6 +48,7 @@ def test_the_first_study_leaves_views_and_a_description_with_the_experiment(stor
         "Studies and decisions",
         "Variants of a study",
         "Step curves",
+        "Regressions and scopes",
     ]
     # The first of them is the newest, and stands first in MLflow's menu.
     assert [json.loads(tag)["updatedAt"] for tag in shown] == sorted(
@@ -63,13 +65,16 @@ def test_the_first_study_leaves_views_and_a_description_with_the_experiment(stor
 
 
 def test_each_view_finds_the_runs_that_it_names(store: Store) -> None:
-    record(store)
+    recorder = record(store)
+    decision = a_comparison(recorder.study, recorder.values()).decision
+    scope = create_gathering_run(store, "scope", "scope", {})
+    finish_gathering_run(store, scope, {}, decision, "note", {}, {})
     tags = experiment_tags(store)
     found = [
         len(store.client.search_runs([store.experiment_id], state_of(tags[key])["searchFilter"]))
         for key in (PREFIX + view.key for view in VIEWS)
     ]
-    assert found == [1, 2, 4]  # study; baseline and candidate; two repeats of each
+    assert found == [1, 2, 4, 1]  # study; baseline and candidate; two repeats of each; scope
 
 
 def test_views_and_descriptions_that_readers_changed_stay_theirs(store: Store) -> None:

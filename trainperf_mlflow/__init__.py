@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         regress,
         report,
         runs,
+        show,
+        ui,
     )
     from trainperf_mlflow.decisions.memory import (
         summarize_memory_strategies,
@@ -117,9 +119,11 @@ _HOMES = {
     "regress": "api",
     "report": "api",
     "runs": "api",
+    "show": "api",
     "summarize_memory_strategies": "decisions.memory",
     "summarize_optimization_result": "decisions.optimization",
     "summarize_training_result": "decisions.training",
+    "ui": "api",
     "validate_memory_budget": "decisions.memory",
     "validate_regression_contract": "decisions.regression",
 }
@@ -192,9 +196,11 @@ __all__ = [
     "regress",
     "report",
     "runs",
+    "show",
     "summarize_memory_strategies",
     "summarize_optimization_result",
     "summarize_training_result",
+    "ui",
     "validate_memory_budget",
     "validate_regression_contract",
 ]

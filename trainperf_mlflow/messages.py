@@ -55,6 +55,17 @@ def shown(value: Any) -> str:
     return text[: _MAX_SHOWN - 3] + "..." if cut else text
 
 
+def plain(text: str) -> str:
+    """One line without control, bidirectional or other invisible characters, shown as escapes.
+
+    >>> plain("a\\x1b[31mb\\n\\u202ec")
+    'a\\\\x1b[31mb\\\\n\\\\u202ec'
+    """
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
+    )
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint at the nearest known word, or nothing.
 

@@ -48,17 +48,19 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
         _table(comparison),
         _notes(comparison),
         _other_policies(comparison),
-        _PERFETTO if "trace" in (links or {}) else "",
         _budget(comparison),
         _why(comparison),
         _listed((*loss_lines(comparison)[: 2 * _MAX_ROWS], *how_to_ask(comparison))),
         _listed(noise_lines(comparison)),
         _warnings(comparison),
+        _PERFETTO if "trace" in (links or {}) else "",
     ]
     note = head
     for part in body:
         if part and len(note) + len(part) + 2 <= MAX_NOTE:
-            note += f"\n\n{part}"
+            # MLflow draws wide gaps within a list that has an empty line.
+            listed = part.startswith("- ") and note.rpartition("\n")[2].startswith("- ")
+            note += ("\n" if listed else "\n\n") + part
     return note[:MAX_NOTE]
 
 
@@ -123,10 +125,9 @@ def _decision(comparison: Comparison, pages: str) -> str:
     goal = f", goal `{comparison.goal}`" if comparison.goal else ""
     lines = [
         f"**{decision.decision}{of}**{how_sure(decision)} "
-        f"(`{decision.reason}`, policy `{decision.policy}`{goal})",
+        f"(`{decision.reason}`, policy `{decision.policy}`{goal}). {_next(decision)}",
         # Further down MLflow lays a shade over the note, through which nobody can click.
         pages,
-        _next(decision),
         _short(decision.text, _TEXT_CHARS),
     ]
     return _BREAK.join(line for line in lines if line)
@@ -200,8 +201,9 @@ def _row(name: str, metrics: Mapping[str, float], delta: Mapping[str, float], de
 
 
 def _cells(*cells: str) -> str:
-    # MLflow draws neither lines nor spaces between cells.
-    return f"| {' &emsp;| '.join(cells)} |"
+    # MLflow draws neither lines nor spaces between cells. A space that may break would leave
+    # a line of its own in a narrow cell.
+    return f"| {'&nbsp;&nbsp;&nbsp; | '.join(cells)} |"
 
 
 def _shown(comparison: Comparison) -> list[CandidateComparison]:

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import re
 
-
-def plain(text: str) -> str:
-    """One line without control, bidirectional or other invisible characters, shown as escapes.
-
-    >>> plain("a\\x1b[31mb\\n\\u202ec")
-    'a\\\\x1b[31mb\\\\n\\\\u202ec'
-    """
-    return "".join(
-        character if character.isprintable() else ascii(character)[1:-1] for character in text
-    )
+from trainperf_mlflow.messages import plain as plain
 
 
 def clipped(text: str, limit: int) -> str:

@@ -116,8 +116,9 @@ def _pages(store: Store, study_id: str, base: str) -> dict[str, str]:
         links["report"] = f"{page}/{study_id}/artifacts/{names.REPORT_FILE}?{_VIEW}"
     drawn = _files(store, study_id, names.PICTURES_FOLDER)
     if drawn:
-        # The tree beside the first one shows the others.
-        links["pictures"] = f"{page}/{study_id}/artifacts/{drawn[0]}?{_VIEW}"
+        # The tree beside it shows the others.
+        first = names.FIRST_PICTURE if names.FIRST_PICTURE in drawn else drawn[0]
+        links["pictures"] = f"{page}/{study_id}/artifacts/{first}?{_VIEW}"
     traced = next((run for run in variants if _has(store, run, TRACE_FILE)), None)
     if traced is not None:
         links["trace"] = f"{page}/{traced}/artifacts/{TRACE_FILE}?{_VIEW}"

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
+from trainperf_mlflow.messages import plain
 from trainperf_mlflow.results import Setting
 
 # Tags of runs (the MLflow contract: other programs read them).
@@ -72,6 +73,7 @@ SCOPE_FILE = "evidence/activation_scope.json"  # a ladder's report, in the sourc
 REPORT_FILE = "report.html"
 MARKDOWN_FILE = "report.md"
 PICTURES_FOLDER = "plots"
+FIRST_PICTURE = "plots/ratios.png"  # what the verdict rests on
 
 # Params.
 PEAK_MEM_SOURCE = "peak_mem_source"
@@ -116,6 +118,15 @@ def cut(text: str, limit: int) -> str:
     """
     text = text.replace("\0", "")
     return text if len(text) <= limit else text[: limit - len(_CUT)] + _CUT
+
+
+def run_name(text: str) -> str:
+    """A run's name: on MLflow's pages no character may turn, hide or break what stands around it.
+
+    >>> run_name("a\\u202eb\\n")
+    'a\\\\u202eb\\\\n'
+    """
+    return cut(plain(text), MAX_NAME)
 
 
 def param_text(value: Setting) -> str:

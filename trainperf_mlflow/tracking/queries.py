@@ -121,7 +121,7 @@ def by_name(ref: str, search: Callable[[str], list[Run]]) -> list[Run]:
     """The runs of this name, the newest first."""
     # Quotes cannot be escaped in MLflow's filters: a wildcard stands for whatever
     # is not plain, and the names are compared here.
-    name = names.cut(ref, names.MAX_NAME)
+    name = names.run_name(ref)
     pattern = re.sub(r"[^A-Za-z0-9 -]", "_", name)
     found = search(f"attributes.run_name LIKE '{pattern}'")
     return [run for run in found if run.info.run_name == name]

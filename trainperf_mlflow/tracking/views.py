@@ -19,7 +19,7 @@ from trainperf_mlflow.tracking.store import Store, impatient, raise_interruption
 
 # A new version of the views is written once more over the old one; a view that its readers
 # have changed or deleted stays so until then.
-VERSION = "1"
+VERSION = "2"
 _VERSION_TAG = "trainperf.views"
 _TAG_PREFIX = "mlflow.sharedViewState."
 
@@ -32,7 +32,8 @@ Each **study** here asks one question: is a changed training better than the one
 does it cost, and is it kept? Open a study to read its decision; its child runs are the baseline \
 and the candidates, and theirs the repeats, each a fresh process.
 
-Under **Views**: *Studies and decisions*, *Variants of a study*, *Step curves*.
+Under **Views**: *Studies and decisions*, *Variants of a study*, *Step curves*, *Regressions \
+and scopes*.
 
 Time and memory are compared as baseline - candidate: positive is better.
 """
@@ -43,8 +44,13 @@ class View(NamedTuple):
 
     key: str
     title: str
-    kind: str
+    condition: str
     columns: tuple[str, ...]
+    flat: bool = True  # runs stand beside their parents, not below them
+
+
+def _kind(kind: str, operator: str = "=") -> str:
+    return f"tags.`{names.KIND}` {operator} '{kind}'"
 
 
 def _tags(*found: str) -> tuple[str, ...]:
@@ -58,7 +64,7 @@ def _metrics(*found: str) -> tuple[str, ...]:
 STUDIES = View(
     "trainperf-studies",
     "Studies and decisions",
-    "study",
+    _kind("study"),
     (
         *_tags(names.DECISION, names.CONFIDENCE, names.BEST_CANDIDATE),
         *_metrics(
@@ -66,19 +72,20 @@ STUDIES = View(
         ),
         *_tags(names.GOAL, names.REASON, names.NEXT_ACTION),
     ),
+    flat=False,
 )
 VARIANTS = View(
     "trainperf-variants",
     "Variants of a study",
-    "variant",
+    _kind("variant"),
     (
-        *_tags(names.STUDY, names.ROLE, names.DECISION),
+        *_tags(names.STUDY, names.DECISION),
         *_metrics(
             "step_time_ms",
             "delta/step_time_pct",
-            "samples_per_s",
             "peak_mem_mb",
             "delta/peak_mem_pct",
+            "samples_per_s",
             "loss",
             "eval_loss",
         ),
@@ -88,10 +95,20 @@ VARIANTS = View(
 CURVES = View(
     "trainperf-curves",
     "Step curves",
-    "repeat",
+    _kind("repeat"),
     (*_tags(names.STUDY, names.VARIANT), *_metrics("step_time_ms", "peak_mem_mb", "loss")),
 )
-VIEWS = (STUDIES, VARIANTS, CURVES)
+GATHERINGS = View(
+    "trainperf-gatherings",
+    "Regressions and scopes",
+    # MLflow's filters know no "or": what was decided, and is neither a study nor part of one.
+    " AND ".join(
+        (f"tags.`{names.DECISION}` != ''", *(_kind(kind, "!=") for kind in ("study", "variant")))
+    ),
+    _tags(names.KIND, names.DECISION, names.REASON, names.NEXT_ACTION),
+    flat=False,
+)
+VIEWS = (STUDIES, VARIANTS, CURVES, GATHERINGS)
 
 
 def share_views(store: Store) -> None:
@@ -120,8 +137,9 @@ def shared_views(store: Store, experiment_id: str) -> list[View]:
 
 def condition(view: View, study_id: str | None = None) -> str:
     """The view's filter; of one study where it is given."""
-    found = f"tags.`{names.KIND}` = '{view.kind}'"
-    return found if study_id is None else f"{found} AND tags.`{names.STUDY_ID}` = '{study_id}'"
+    if study_id is None:
+        return view.condition
+    return f"{view.condition} AND tags.`{names.STUDY_ID}` = '{study_id}'"
 
 
 def _wanted(known: Mapping[str, str], now_ms: int) -> dict[str, str]:
@@ -150,7 +168,7 @@ def _state(view: View) -> dict[str, Any]:
     # Whole, since MLflow's page takes what is missing for undefined.
     return {
         "searchFilter": condition(view),
-        "orderByKey": NEWEST if view.kind == "study" else NEWEST_FLAT,
+        "orderByKey": NEWEST_FLAT if view.flat else NEWEST,
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
@@ -178,4 +196,4 @@ def _state(view: View) -> dict[str, Any]:
 def _width(column: str) -> int:
     """Pixels in which neither the column's title nor a short value is cut."""
     title = column.partition("`")[2].rstrip("`")
-    return max(88, 20 + 7 * len(title))
+    return max(96, 32 + 7 * len(title))

@@ -76,7 +76,7 @@ def own_run(store: Store, name: str, tags: dict[str, str], started_at: float) ->
             store.experiment_id,
             start_time=_ms(started_at),
             tags=_context() | tags,
-            run_name=names.cut(name, names.MAX_NAME),
+            run_name=names.run_name(name),
         )
         return str(run.info.run_id)
     if project_run.info.lifecycle_stage != "active" or project_run.info.status != "RUNNING":
@@ -86,7 +86,7 @@ def own_run(store: Store, name: str, tags: dict[str, str], started_at: float) ->
         )
     run_id = str(run_id)
     store.client.log_batch(run_id, tags=_run_tags(tags), synchronous=True)
-    store.client.update_run(run_id, name=names.cut(name, names.MAX_NAME))
+    store.client.update_run(run_id, name=names.run_name(name))
     return run_id
 
 
@@ -196,7 +196,7 @@ def _create_child(
         store.experiment_id,
         start_time=_ms(started_at),
         tags=_context() | names.tags(ours),
-        run_name=names.cut(title, names.MAX_NAME),
+        run_name=names.run_name(title),
     )
     return str(run.info.run_id)
 
@@ -412,7 +412,10 @@ def _direction_tags(candidate: CandidateComparison | None) -> dict[str, str | No
 
 
 def _comparison_metrics(candidate: CandidateComparison) -> dict[str, float]:
-    metrics = {names.delta_metric(key): value for key, value in candidate.delta.items()}
+    # For people: comparison.json has all digits, and is what is read again.
+    metrics = {
+        names.delta_metric(key): float(f"{value:.6g}") for key, value in candidate.delta.items()
+    }
     if "break_even_steps" in candidate.metrics:
         metrics["break_even_steps"] = candidate.metrics["break_even_steps"]
     return metrics
