@@ -353,6 +353,19 @@ def test_metrics_that_were_changed_in_the_store_are_found(store: Store) -> None:
         ).replace("#3", "#1")
 
 
+def test_a_closed_studys_decision_that_was_changed_in_its_tags_is_found(
+    store: Store, whole: str
+) -> None:
+    tags = tags_of(store, whole)
+    decided = ("DECISION", "REASON", "NEXT_ACTION", "ROLLBACK", "CONFIDENCE", "POLICY")
+    for key in (getattr(names, name) for name in decided):
+        store.client.set_tag(whole, key, "changed")
+        for said in refusals(store, whole, "whole-v1"):
+            assert f"the tag {key} is 'changed', but {names.CLOSING_FILE} says" in said
+        store.client.set_tag(whole, key, tags[key])
+    assert closed_json(store, whole, "--check")["status"] == "already_complete"
+
+
 # --- interruptions and broken chains -----------------------------------------------------------
 
 

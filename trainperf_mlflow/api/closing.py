@@ -330,7 +330,20 @@ def _verified(
         )
     now = found.manifest(chain.manifest.run_label, Links.of(chain.manifest.linked))
     refuse(differences(chain.manifest, now))
+    confidence = found.closable().exported.comparison.decision.confidence
+    refuse(_other_tags(found.main.tags, decision_of(chain.report, confidence)))
     return chain.manifest, chain.report, chain.handoff
+
+
+def _other_tags(tags: Mapping[str, str], decision: Decision) -> list[str]:
+    """The tags, which are all that lists read, where they say another decision than the close."""
+    from trainperf_mlflow.tracking.writing import decision_tags
+
+    return [
+        f"the tag {key} is {shown(tags.get(key))}, but {CLOSING} says {shown(value)}"
+        for key, value in decision_tags(decision).items()
+        if value is not None and tags.get(key) != value
+    ]
 
 
 # --- words -------------------------------------------------------------------------------------
