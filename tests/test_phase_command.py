@@ -144,7 +144,9 @@ def test_the_variants_get_phase_metrics_that_add_up_and_keep_their_own(
         assert metrics["phase/backward_peak_mem_mb"] > 0
         untouched = {k: v for k, v in metrics.items() if not k.startswith(EXPLAINING)}
         assert untouched == explained.before[name].data.metrics
-        assert run.data.tags == explained.before[name].data.tags
+        # Beside the digests of the new files nothing was told anew.
+        told = {k: v for k, v in run.data.tags.items() if not k.startswith("trainperf.sha256/p")}
+        assert told == explained.before[name].data.tags
         assert run.info.status == "FINISHED"
 
 
