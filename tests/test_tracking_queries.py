@@ -226,3 +226,13 @@ def test_runs_are_one_row_a_variant_and_a_repeat(store: Store) -> None:
     assert frame.loc[3, "step_time_ms"] == pytest.approx(40.5)
     assert set(frame["precision"]) == {"fp32", "bf16"}
     assert set(frame["status"]) == {"ok"}
+
+
+def test_a_study_whose_name_would_turn_its_surroundings_is_found_by_it(store: Store) -> None:
+    name = "left \u202e to right\n"
+    recorder = record(store, name)
+    named = store.client.get_run(recorder.study_id)
+    assert named.info.run_name == "left \\u202e to right\\n"
+    assert queries.find_study(store, name) == recorder.study_id
+    assert queries.find_study(store, str(named.info.run_name)) == recorder.study_id
+    assert queries.load_study(store, recorder.study_id).name == name
