@@ -21,6 +21,7 @@ from trainperf_mlflow.measurement.estimate.attention import cuda_kernel
 from trainperf_mlflow.measurement.estimate.ledger import Ledger
 from trainperf_mlflow.measurement.estimate.predict import causal_lm_step
 from trainperf_mlflow.measurement.estimate.target import target_for, workspace_bytes
+from trainperf_mlflow.measurement.phases import measure_phases
 from trainperf_mlflow.workloads.causal_lm import parse_config
 from trainperf_mlflow.workloads.task import build_task, run_step
 
@@ -64,6 +65,36 @@ def test_the_prediction_for_a_cpu_is_what_a_real_run_there_takes(settings: dict[
     assert measured.peak_mem_mb == pytest.approx(predicted, rel=1e-3)
     counted = sum(measured.observed.matmul_flops.values())
     assert phases["forward"].flops + phases["backward"].flops == pytest.approx(counted, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"data": "random", "batch_size": 1, "seq_len": 16},
+        {"data": "stdlib", "batch_size": 1, "seq_len": 32},
+        {"data": "stdlib", "batch_size": 4, "seq_len": 64, "checkpoint": True},
+        {"data": "stdlib", "batch_size": 1, "seq_len": 32, "grad_accumulation": 2},
+    ],
+    ids=str,
+)
+def test_a_prediction_for_a_cpu_and_phase_count_the_same_bytes(settings: dict[str, Any]) -> None:
+    config = {"model": "tiny", **settings}
+    predicted = causal_lm_step(parse_config("causal_lm", config), target_for("cpu")).phases
+    task = build_task("causal_lm", config, 0, CPU, 0)
+    measured = measure_phases(task, 1, CPU, compiled=False)
+    for name in ("forward", "backward", "optimizer"):
+        assert predicted[name].peak_mem_mb == pytest.approx(measured.peak_mem_mb[name], abs=1e-3)
+        for category, size in measured.memory_mb[name].items():
+            assert predicted[name].categories[category] == pytest.approx(size, abs=1e-3)
+
+
+def test_a_text_is_no_part_of_an_accelerators_memory() -> None:
+    text, random = (
+        causal_lm_step(parse_config("causal_lm", {**SIZES, "data": data}), target_for("cuda"))
+        for data in ("stdlib", "random")
+    )
+    at_peak = [step.phases["optimizer"].categories["other"] for step in (text, random)]
+    assert at_peak[0] == pytest.approx(at_peak[1], abs=0.01)
 
 
 @pytest.mark.usefixtures("tasks")

@@ -22,9 +22,9 @@ from trainperf_mlflow.measurement.estimate.attention import cuda_attention
 from trainperf_mlflow.measurement.estimate.ledger import Ledger
 from trainperf_mlflow.measurement.estimate.target import Target
 from trainperf_mlflow.workloads import data
-from trainperf_mlflow.workloads.causal_lm import CausalLM, check_sizes
+from trainperf_mlflow.workloads.causal_lm import CausalLM, check_sizes, read_content
 from trainperf_mlflow.workloads.config import CausalLMConfig
-from trainperf_mlflow.workloads.models import meta_model, resolve_architecture
+from trainperf_mlflow.workloads.models import ResolvedModel, meta_model, resolve_architecture
 
 CPU = torch.device("cpu")
 COMPILES = (
@@ -118,13 +118,14 @@ def _offload_to(ledger: Ledger) -> AbstractContextManager[Any]:
     return patch.object(torch.autograd.graph, "save_on_cpu", save_on_cpu)
 
 
-def fake_causal_lm(config: CausalLMConfig) -> CausalLM:
+def fake_causal_lm(config: CausalLMConfig, target: Target) -> CausalLM:
     """The built-in task of a configuration; call it within ``as_on``.
 
     The architecture is all that is read of a model: weights are never looked for.
 
     Raises:
-        PlanError: the model is unknown here, or the sequences are too long for it.
+        PlanError: the model is unknown here, the sequences are too long for it, or the text that
+            is part of the memory cannot be read.
     """
     resolved = resolve_architecture(config.model, config.model_source)
     check_sizes(config, resolved)
@@ -132,16 +133,43 @@ def fake_causal_lm(config: CausalLMConfig) -> CausalLM:
         model = meta_model(resolved.config, config.attention)
     _materialise(model)
     model.config.use_cache = False
-    # Evaluation runs in micro-batches, and the second one is like the first.
     rows = data.RANDOM_VALIDATION_ROWS if config.data == data.RANDOM else data.TEXT_VALIDATION_ROWS
     return CausalLM(
         config,
         resolved,
         model.train(),
-        data.FixedBatch(_tokens(config.batch_size, config.seq_len)),
-        _tokens(min(rows, config.batch_size), config.seq_len),
+        _batches(config, resolved, target),
+        # Evaluation runs in micro-batches, and the second one is like the first.
+        _tokens(rows, config.seq_len)[: config.batch_size],
         CPU,
     )
+
+
+def _batches(config: CausalLMConfig, resolved: ResolvedModel, target: Target) -> data.Batches:
+    # A text stays on the host. Where that is the device too, it is part of the memory, and how
+    # large it is only its tokens tell.
+    if config.data == data.RANDOM or target.accelerator:
+        return data.FixedBatch(_tokens(config.batch_size, config.seq_len))
+    with torch._C._DisableTorchDispatch():
+        tokens = read_content(config, resolved).tokens
+        data.split(tokens, config.batch_size, config.seq_len, config.data)
+    return _Text(torch.empty(tokens.shape, dtype=tokens.dtype, device=CPU), config)
+
+
+class _Text:
+    """A text that stays, and a batch made of it for each step."""
+
+    def __init__(self, tokens: Tensor, config: CausalLMConfig) -> None:
+        self.num_workers = config.num_workers
+        self.resident: tuple[Tensor, ...] = (tokens,)
+        self._shape = (config.batch_size, config.seq_len)
+
+    def next(self) -> Tensor:
+        rows, length = self._shape
+        return self.resident[0][: rows * length].view(rows, length).long()
+
+    def close(self) -> None:
+        pass
 
 
 def _tokens(rows: int, length: int) -> Tensor:

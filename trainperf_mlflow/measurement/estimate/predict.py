@@ -92,7 +92,8 @@ def causal_lm_step(config: CausalLMConfig, target: Target, *, traffic: bool = Fa
     """The built-in task's step.
 
     Raises:
-        PlanError: the model is unknown here, or the sequences are too long for it.
+        PlanError: the model is unknown here, the sequences are too long for it, or a text that is
+            part of the memory cannot be read.
         UnsupportedError: it cannot be modelled.
     """
     check_compile_mode(config.compile)
@@ -103,7 +104,9 @@ def causal_lm_step(config: CausalLMConfig, target: Target, *, traffic: bool = Fa
     ledger = _ledger(target, fused=config.fused, traffic=traffic)
     try:
         with as_on(target, ledger):
-            phases = _phases(lambda: fake_causal_lm(config), ledger, target, same_passes=True)
+            phases = _phases(
+                lambda: fake_causal_lm(config, target), ledger, target, same_passes=True
+            )
     except RuntimeError as error:  # also those of fake tensors whose values would be needed
         raise UnsupportedError(_reason(error)) from error
     return Step(phases, _not_modelled(target, ledger))
