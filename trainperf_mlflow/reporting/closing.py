@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainperf_mlflow.reporting.next_steps import next_line
 from trainperf_mlflow.reporting.text import number
 
 _HEADS = {
@@ -36,7 +37,7 @@ def _lines(closure: Mapping[str, Any]) -> Iterator[str]:
     yield f"{closure['study']} ({closure['study_id']}): {_HEADS[closure['status']]}{label}"
     yield f"decision: {closure['decision']} ({closure['reason']}, {closure['confidence']})"
     yield f"  {closure['text']}"
-    yield f"  next: {closure['next_action']}"
+    yield f"  {next_line(closure['next_action'])}"
     for record in closure["candidates"]:
         yield f"  {record['name']}: {record['decision']}; {_gates(record)}"
     scope = closure["decision_scopes"]["activation_memory_mechanism"]

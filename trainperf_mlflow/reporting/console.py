@@ -6,6 +6,8 @@ import io
 import os
 import shutil
 import sys
+import textwrap
+from collections.abc import Iterable
 
 from rich.console import Console, RenderableType
 
@@ -15,6 +17,27 @@ MIN_WIDTH, MAX_WIDTH = 80, 200
 def columns_of(width: int | None) -> int:
     """The width that is asked for, else the terminal's, within what can be read."""
     return min(max(width or shutil.get_terminal_size((100, 24)).columns, MIN_WIDTH), MAX_WIDTH)
+
+
+def wrapped(lines: Iterable[str], width: int | None = None) -> str:
+    """Lines within the terminal's width; one that goes on keeps its indent and two more.
+
+    >>> print(wrapped(["  a word " + "x" * 76], 80))
+      a word
+        xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+    """
+    columns = columns_of(width)
+    return "\n".join(
+        part
+        for line in lines
+        for part in textwrap.wrap(
+            line,
+            columns,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
+            break_on_hyphens=False,
+        )
+        or [""]
+    )
 
 
 def rendered(part: RenderableType, *, width: int | None = None, colour: bool | None = None) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from trainperf_mlflow.decisions.regression import MEMORY, RegressionRow
 from trainperf_mlflow.decisions.regression_study import Regression, RegressionWorkload
+from trainperf_mlflow.reporting.console import wrapped
+from trainperf_mlflow.reporting.next_steps import next_line
 from trainperf_mlflow.reporting.note import MAX_NOTE
 from trainperf_mlflow.reporting.table import how_sure
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
@@ -18,8 +20,11 @@ _GAINS = (
 )
 
 
-def regression_text(found: Regression) -> str:
-    """The whole decision in lines: contract, each workload, the bottleneck, what does not pass."""
+def regression_text(found: Regression, *, width: int | None = None) -> str:
+    """The whole decision: contract, each workload, the bottleneck, what does not pass.
+
+    As wide as the terminal is; a line that goes on is indented.
+    """
     contract = found.contract
     lines = [
         _line(found.name),
@@ -34,16 +39,15 @@ def regression_text(found: Regression) -> str:
     ]
     lines += [f"  ! {_line(item.text)}" for item in found.shortfalls]
     decision = found.decision
-    rollback = ", roll the change back" if decision.rollback else ""
     lines += [
         "",
         f"{decision.decision} {_line(contract.candidate_id)}{how_sure(decision)} "
         f"({decision.reason}, policy {decision.policy})",
         f"  {_line(decision.text)}",
-        f"  next: {decision.next_action}{rollback}",
+        f"  {_line(next_line(decision.next_action, rollback=decision.rollback))}",
         f"  regression run: {found.study_id}",
     ]
-    return "\n".join(lines)
+    return wrapped(lines, width)
 
 
 def workload_lines(found: Regression) -> list[str]:
@@ -112,15 +116,24 @@ def _gains(row: RegressionRow) -> str:
     for what, field, unit, decimals in _GAINS:
         value: float | None = getattr(row, field)
         if value is not None:
-            word = "gains" if value > 0 else "loses" if value < 0 else "keeps"
-            said.append(f"{word} {number(abs(value), decimals)} {unit} of {what}")
-    quality = row.quality_delta
-    said.append(
-        "quality was not checked"
-        if quality is None
-        else f"quality {quality:+.4g} (higher is worse)"
-    )
-    return ", ".join(said)
+            word = "gains" if value > 0 else "loses"
+            amount = f"{word} {number(abs(value), decimals)} {unit} of"
+            said.append(f"{amount} {what}" if value else f"{what} unchanged")
+    return ", ".join([*said, _quality(row.quality_delta)])
+
+
+def _quality(delta: float | None) -> str:
+    """The difference in eval loss in words: its sign would read as a gain.
+
+    >>> _quality(0.02), _quality(-0.5), _quality(0.0), _quality(None)
+    ('eval loss worse by 0.02', 'eval loss better by 0.5', 'eval loss unchanged', \
+'quality was not checked')
+    """
+    if delta is None:
+        return "quality was not checked"
+    if not delta:
+        return "eval loss unchanged"
+    return f"eval loss {'worse' if delta > 0 else 'better'} by {abs(delta):.4g}"
 
 
 def _others(workload: RegressionWorkload) -> str:

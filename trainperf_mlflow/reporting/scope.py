@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainperf_mlflow.decisions.scope_study import Rung, Scope
+from trainperf_mlflow.reporting.console import wrapped
+from trainperf_mlflow.reporting.next_steps import next_line
 from trainperf_mlflow.reporting.note import MAX_NOTE
 from trainperf_mlflow.reporting.table import how_sure
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
@@ -12,8 +14,8 @@ from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
 _CHARS = 400
 
 
-def scope_text(scope: Scope) -> str:
-    """The lengths, where it stopped, and the verdict."""
+def scope_text(scope: Scope, *, width: int | None = None) -> str:
+    """The lengths, where it stopped, and the verdict; as wide as the terminal is."""
     decision = scope.decision
     lines = [_line(scope.name), "", *(f"  {_line(rung_line(rung))}" for rung in scope.rungs)]
     if scope.stopped:
@@ -22,10 +24,10 @@ def scope_text(scope: Scope) -> str:
         "",
         f"{scope.verdict.decision}{how_sure(decision)} ({decision.reason})",
         f"  {_line(decision.text)}",
-        f"  next: {decision.next_action}",
+        f"  {_line(next_line(decision.next_action))}",
         f"  scope run: {scope.study_id}",
     ]
-    return "\n".join(lines)
+    return wrapped(lines, width)
 
 
 def scope_note(scope: Scope, links: Mapping[str, str]) -> str:

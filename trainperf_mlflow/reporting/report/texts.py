@@ -64,6 +64,14 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         "question.many": Text(
             "Which of {changes} makes the training better?", "{changes} 之中，哪一项能让训练更好？"
         ),
+        "question.one.goal": Text(
+            "Does {changes} give {goal}, at a cost that is worth it?",
+            "改用 {changes} 能否以值得的代价{goal}？",
+        ),
+        "question.many.goal": Text(
+            "Which of {changes} gives {goal}, at a cost that is worth it?",
+            "{changes} 之中，哪一项能以值得的代价{goal}？",
+        ),
         "question.probe": Text(
             "What does the training take? (A probe: nothing is compared.)",
             "这项训练需要多少时间和内存？（仅测量，不比较。）",
@@ -167,7 +175,11 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         "interval.row": Text("{saved} % [{low}, {high}]", "{saved} % [{low}, {high}]"),
         "interval.mb": Text("[{low}, {high}] MiB", "[{low}, {high}] MiB"),
         "interval.none": Text(
-            "no interval; {before} to {after} {unit}", "无区间；{before} → {after} {unit}"
+            "no interval; wall, mean: {before} to {after} {unit}",
+            "无区间；墙钟均值：{before} → {after} {unit}",
+        ),
+        "from_to.wall": Text(
+            "wall, mean: {before} to {after} {unit}", "墙钟均值：{before} → {after} {unit}"
         ),
         "from_to": Text("{before} to {after} {unit}", "{before} → {after} {unit}"),
         "range": Text("{low} to {high} in {count} repeats", "{count} 次重复：{low} 至 {high}"),
@@ -175,9 +187,11 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         "results": Text("Results", "结果"),
         "results.how": Text(
             "Means over the repeats; below them what the candidate saves against the baseline. "
+            "Time is wall time, mean; where pairs were measured side by side, what step time and "
+            "samples/s gain is theirs. "
             "Brackets are intervals; where there is none, the range of the repeats is given.",
-            "数值为各次重复的均值，其下为相对基线的节省量。方括号为区间；"
-            "没有区间时给出各次重复的范围。",
+            "数值为各次重复的均值，其下为相对基线的节省量。时间为墙钟均值；若有并排测量的成对数据，"
+            "单步时间与样本/秒的变化取自这些成对数据。方括号为区间；没有区间时给出各次重复的范围。",
         ),
         "column.variant": Text("variant", "变体"),
         "column.step_time_ms": Text("time per step, ms", "单步时间，ms"),
@@ -601,6 +615,10 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         "next.write_part05_handoff": Text("write the handoff", "编写交接文件"),
         "next.collect_phase_memory_evidence": Text(
             "collect evidence of memory by phase", "收集各阶段的内存证据"
+        ),
+        "next.retain_phase_evidence_and_do_not_adopt_at_fixed_workload": Text(
+            "keep the evidence by phase, and do not adopt the change at this workload",
+            "保留各阶段的证据，不在该固定负载上采用此改动",
         ),
         "next.keep_for_activation_memory_scope": Text(
             "keep it within the scope of activation memory", "仅在激活显存范围内保留"
