@@ -33,6 +33,8 @@ _CONSTRAINTS = {
     "step_time_pct": ("time", {"step_time_ms", "samples_per_s", "tokens_per_s"}),
     "peak_mem_pct": ("peak memory", {"peak_mem_mb"}),
 }
+# A gain that is further from that of the means is the pairs'.
+_BY_PAIRS_PCT = 1e-6
 _FROM_ALLOCATOR = {"peak_mem_mb", "peak_reserved_mb"}
 
 
@@ -125,6 +127,9 @@ def _gain_text(case: Case, gain: float) -> str:
         before, after = case.baseline.metrics[metric], case.candidate.metrics[metric]
     same_work = " for the same samples" if metric == "step_time_ms" else ""
     work = same_work if case.difference.per_sample else ""
+    by_means = relative_gain(before, after, case.goal.better) if case.goal else None
+    if metric == "step_time_ms" and by_means is not None and abs(by_means - gain) > _BY_PAIRS_PCT:
+        work += " (plain means); by the pairs measured side by side it"
     better = f"{gain:.4g} % better" if gain > 0 else f"{-gain:.4g} % worse" if gain else "the same"
     return (
         f"{metric} {before:.6g} -> {after:.6g}{work} is {better} "

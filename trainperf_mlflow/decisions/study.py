@@ -20,6 +20,7 @@ from trainperf_mlflow.analysis.metrics import break_even_steps
 from trainperf_mlflow.analysis.noise import judge
 from trainperf_mlflow.analysis.paired import estimate_time, interval_deltas, pairs_of
 from trainperf_mlflow.analysis.sequential import level_per_look, looks_allowed
+from trainperf_mlflow.analysis.side_by_side import contradiction
 from trainperf_mlflow.analysis.trust import violations
 from trainperf_mlflow.decisions.case import Case, Choice, Policy
 from trainperf_mlflow.decisions.evidence import measured_in_blocks, with_evidence
@@ -97,6 +98,7 @@ def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
             *_repeat_warnings(baseline),
             *_warnings(cases),
             *_reserved_warnings(evaluations.values()),
+            *_contradiction_warnings(cases, times),
             *_disturbed_warnings(compared),
             *_loss_warnings(compared),
             # An interval says it better.
@@ -280,7 +282,10 @@ def _candidate(
     compared = difference is not None and ran and variant.effect_verified is not False
     note = describe(difference) if difference and compared else decision.text
     if compared and difference and difference.step_time_ms and "compile_s" in metrics:
-        pays_after = break_even_steps(metrics["compile_s"], *difference.step_time_ms)
+        before, after = difference.step_time_ms
+        if time is not None:
+            after = before * (1 - time.estimate_pct / 100)
+        pays_after = break_even_steps(metrics["compile_s"], before, after)
         note += f"; compiling takes {metrics['compile_s']:.1f} s and "
         if pays_after is None:
             note += "never pays"
@@ -452,6 +457,15 @@ def _reserved_warnings(evaluations: Iterable[Evaluation]) -> Iterator[str]:
 def _repeat_warnings(variant: VariantValues) -> Iterator[str]:
     if failed_repeats(variant):
         yield f"{variant.name}: {_outcome(variant)}"
+
+
+def _contradiction_warnings(
+    cases: Sequence[Case], times: Sequence[PairedEstimate | None]
+) -> Iterator[str]:
+    for case, time in zip(cases, times, strict=True):
+        said = contradiction(case.difference.step_time_ms, time)
+        if said is not None and has_ok_repeat(case.candidate):
+            yield f"{case.candidate.name}: {said}"
 
 
 def _disturbed_warnings(compared: Sequence[CandidateComparison]) -> Iterator[str]:

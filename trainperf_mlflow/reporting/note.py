@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from trainperf_mlflow.analysis.side_by_side import BASIS, told_gains
 from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.losses import how_to_ask, loss_lines
@@ -101,7 +102,7 @@ def _numbers(comparison: Comparison, item: CandidateComparison) -> str:
             number(metrics.get(column.metric), column.decimals)
             for metrics in (before, item.metrics)
         ]
-        difference = ", ".join(difference_lines(column, item.delta)) or "-"
+        difference = ", ".join(difference_lines(column, told_gains(item, before))) or "-"
         rows.append(_cells(column.title, *values, difference))
     return "\n".join(rows)
 
@@ -179,15 +180,18 @@ def _table(comparison: Comparison) -> str:
         _cells("variant", *(column.title for column in COLUMNS), "decision"),
         "|---|" + "---:|" * len(COLUMNS) + "---|",
     ]
+    before = {} if comparison.baseline is None else comparison.baseline.metrics
     if comparison.baseline is not None:
         rows.append(_row(comparison.baseline.name, comparison.baseline.metrics, {}, ""))
     rows += [
-        _row(item.variant, item.metrics, item.delta, item.decision.decision)
+        _row(item.variant, item.metrics, told_gains(item, before), item.decision.decision)
         for item in _shown(comparison)
     ]
     left_out = len(comparison.candidates) - len(_shown(comparison))
     if left_out:
         rows.append(f"\n{left_out} more in `comparison.json`.")
+    if any(item.time is not None for item in comparison.candidates):
+        rows.append(f"\n{BASIS[0].upper()}{BASIS[1:]}.")
     return "\n".join(rows)
 
 

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from trainperf_mlflow.analysis.side_by_side import BASIS, told_gains
 from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.console import rendered
@@ -66,6 +67,8 @@ def to_text(comparison: Comparison, width: int = 100) -> str:
 def comparison_view(comparison: Comparison) -> RenderableType:
     """Heading, table, notes, warnings, why it is so and, last, the decision."""
     parts: list[RenderableType] = [_heading(comparison), comparison_table(comparison)]
+    if any(item.time is not None for item in comparison.candidates):
+        parts.append(Padding(Text(BASIS, style="dim"), (0, 0, 0, 2)))
     parts += [_note(candidate) for candidate in comparison.candidates]
     parts += [
         Padding(Text(f"budget: {clipped(plain(line), _NOTE_CHARS)}"), (0, 0, 0, 2))
@@ -99,12 +102,13 @@ def comparison_table(comparison: Comparison) -> Table:
         table.add_column(column.title, justify="right", no_wrap=True)
     table.add_column("decision", min_width=8)
     baseline = comparison.baseline
+    before = {} if baseline is None else baseline.metrics
     if baseline is not None:
         table.add_row(_name(baseline.name), *_values(baseline.metrics), Text("-"))
     for candidate in comparison.candidates:
         table.add_row(
             _name(candidate.variant),
-            *_values(candidate.metrics, candidate.delta),
+            *_values(candidate.metrics, told_gains(candidate, before)),
             _verdict(candidate),
         )
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trainperf_mlflow.analysis.side_by_side import told_gains
 from trainperf_mlflow.attribution import CATEGORIES, PHASES
 from trainperf_mlflow.decisions.reasons import REASONS, reason_text
 from trainperf_mlflow.reporting.budget import budget_lines
@@ -47,6 +48,7 @@ def results(material: Material, words: Words) -> Section:
 def results_table(material: Material, words: Words) -> Table:
     """One row a variant: metrics, what is saved with its interval, decision."""
     comparison, values = material.comparison, material.values
+    before = {} if comparison.baseline is None else comparison.baseline.metrics
     metrics = [
         (metric, decimals)
         for metric, decimals in _METRICS
@@ -69,7 +71,9 @@ def results_table(material: Material, words: Words) -> Table:
             )
         )
     for item in comparison.candidates:
-        best = (words("best"),) if item is material.best and len(comparison.candidates) > 1 else ()
+        # Of the rejected none is the best: the best is the baseline.
+        badge = item is material.best and item.decision.decision != "reject"
+        best = (words("best"),) if badge and len(comparison.candidates) > 1 else ()
         rows.append(
             (
                 Cell(name(item.variant), best),
@@ -78,7 +82,12 @@ def results_table(material: Material, words: Words) -> Table:
                         item.metrics,
                         metric,
                         decimals,
-                        _against(item, values.get(item.variant), metric, words),
+                        _against(
+                            item.model_copy(update={"delta": told_gains(item, before)}),
+                            values.get(item.variant),
+                            metric,
+                            words,
+                        ),
                     )
                     for metric, decimals in metrics
                 ),

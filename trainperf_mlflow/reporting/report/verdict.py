@@ -23,9 +23,12 @@ def question(material: Material, words: Words) -> str:
         return words("question.calibration")
     if material.comparison.baseline is None:
         return words("question.probe")
-    if len(candidates) > 1:
-        return words("question.many", changes=material.candidate_names)
-    return words("question.one", changes=material.candidate_names)
+    goal, changes = material.comparison.goal, material.candidate_names
+    many = len(candidates) > 1
+    if goal is None:
+        return words("question.many" if many else "question.one", changes=changes)
+    asked = "question.many.goal" if many else "question.one.goal"
+    return words(asked, changes=changes, goal=words.of("goal", name(goal)))
 
 
 def verdict(material: Material, words: Words) -> Verdict:
@@ -111,7 +114,9 @@ def _time(best: CandidateComparison, before: dict[str, float], words: Words) -> 
     if percent is None:
         return Figure(title, words("unmeasured"), "", "faint")
     times = [metrics.get("step_time_ms") for metrics in (before, best.metrics)]
-    from_to = words("from_to", before=number(times[0], 2), after=number(times[1], 2), unit="ms")
+    from_to = words(
+        "from_to.wall", before=number(times[0], 2), after=number(times[1], 2), unit="ms"
+    )
     interval = time_interval(best, words, "interval")
     detail = (
         f"{interval}; {from_to}"
