@@ -28,8 +28,16 @@ _KINDS = {
     "model_type": "is no mapping",
 }
 
+
+def _usable(value: float) -> float:
+    # One divides by them, and 1 / 1e-308 is no finite number.
+    if value and not 1e-30 <= value <= 1e30:
+        raise ValueError("is beyond what can be measured; give 1e-30 to 1e30, or 0")
+    return value
+
+
 # MiB, ms and rates; 0 is what a missing counter reports, so it counts as not measured.
-Amount = Annotated[float, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0), AfterValidator(_usable)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
