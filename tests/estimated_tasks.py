@@ -134,3 +134,19 @@ def plain_step(config: dict[str, Any]) -> Any:
 
 def broken(config: dict[str, Any]) -> Task:
     raise ValueError("no such thing")
+
+
+def ends(config: dict[str, Any]) -> Task:
+    raise SystemExit("this is the end")
+
+
+class Recurrent(Supervised):
+    """Its model gives outputs and a state."""
+
+    def forward(self, batch: Tensor) -> Tensor:
+        loss: Tensor = self.model(batch)[0].square().mean()
+        return loss
+
+
+def recurrent(config: dict[str, Any]) -> Task:
+    return Recurrent(nn.LSTM(8, 8), torch.randn(3, 2, 8))

@@ -217,6 +217,8 @@ def test_evaluation_counts_for_what_fits_but_not_for_the_training_peak() -> None
         ("compiles_in_place", "torch.compile"),
         ("plain_step", "return a trainperf_mlflow.Task"),
         ("broken", "no such thing"),
+        ("ends", "SystemExit: this is the end"),
+        ("recurrent", "LSTM"),
     ],
 )
 def test_what_cannot_be_modelled_is_unsupported_with_the_reason(task: str, reason: str) -> None:

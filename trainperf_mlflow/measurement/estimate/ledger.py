@@ -67,6 +67,12 @@ class Ledger(StorageLog):
             self._take_workspace()
         elif packet in _CONVOLUTIONS:
             self.convolution_seen = True
+        elif packet.__name__.startswith("mkldnn_rnn"):
+            # No other device has this kernel, and what is inside it is not to be seen.
+            self.unsupported = (
+                "a fused LSTM layer runs in one kernel, whose buffers and FLOPs differ by device "
+                "and cannot be followed; measure it"
+            )
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self.segment.flops += counted_flops(func, args, kwargs, result)
         if self._traffic and not self.on_host:

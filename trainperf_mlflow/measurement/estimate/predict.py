@@ -117,7 +117,8 @@ def _custom_step(task: str, config: Mapping[str, Setting], target: Target, traff
     try:
         with as_on(target, ledger):
             phases = _phases(lambda: build_task(task, config, 0, CPU, 0), ledger, target)
-    except Exception as error:  # whatever a task does that cannot be done without values
+    # Whatever a task does that cannot be done without values; also where it ends the process.
+    except (Exception, SystemExit) as error:
         if ledger.unsupported is not None:
             raise UnsupportedError(ledger.unsupported) from error
         if isinstance(error, TrainperfError):
@@ -153,7 +154,7 @@ def _ledger(target: Target, *, fused: bool = False, traffic: bool = False) -> Le
     )
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception | SystemExit) -> str:
     lines = str(error).strip().splitlines() or [""]
     return (
         "the step cannot be followed without the tensors' values "
