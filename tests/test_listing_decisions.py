@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
+from trainperf_mlflow.decisions.reasons import REASONS
+from trainperf_mlflow.reporting.folding import pieces
 from trainperf_mlflow.reporting.listing import format_rows
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -58,6 +60,29 @@ def test_a_narrow_terminal_shows_fewer_columns_and_cuts_no_number_or_decision() 
         first = next(line for line in lines if "01234567" in line)
         assert {"accept", "31.4", "-3.25"} <= set(first.replace("(", " ").split())
         assert ("started" in lines[0]) == (width > 120)
+
+
+def test_a_word_is_cut_only_where_nothing_else_helps() -> None:
+    reasons = [reason for reason in REASONS if len(reason) > 25]
+    rows = [
+        {**ROW, "study": f"budget of {index} MiB", "reason": reason, "confidence": "confirmed",
+         "best_candidate": "checkpoint"}
+        for index, reason in enumerate(reasons)
+    ]  # fmt: skip
+    rows[1] |= {"delta/step_time_pct_low": -1234.5, "delta/step_time_pct_high": 1234.5}
+    parts = {part for reason in reasons for part in pieces(reason)}
+    for width in (80, 100, 140):
+        text = format_rows(rows, width=width, colour=False)
+        lines = text.splitlines()
+        assert max(map(len, lines)) <= width
+        assert {"budget", "MiB", "accept"} <= set(text.split())
+        # Every line of a code ends where a part of it does.
+        column = lines[0].index("reason")
+        for line in lines[2:]:
+            cell = line[column:].split()
+            assert not cell or set(pieces(cell[0])) <= parts, line
+    assert "confirmed" in format_rows(rows[2:], width=100)
+    assert "checkpoint" in format_rows(rows, width=100)
 
 
 def test_colours_are_only_for_a_terminal() -> None:

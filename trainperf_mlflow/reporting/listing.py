@@ -11,10 +11,12 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from rich import box
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from trainperf_mlflow.reporting.console import columns_of, rendered
+from trainperf_mlflow.reporting.folding import folded, least_width, shared_out
 from trainperf_mlflow.reporting.text import clipped, number, plain
 from trainperf_mlflow.results import Check
 
@@ -46,6 +48,9 @@ _ID_CHARS = 8
 _FROM_WIDTH = {"started": 122, "how sure": 100, "run": 100, "samples/s": 90, "error": 116}
 # A name may take several lines; a word of ours and a number may not.
 _FOLDED = ("study", "variant", "best", "reason", "error")
+# What goes, one after the other, before a word is cut.
+_DISPENSABLE = ("samples/s", "how sure", "best")
+_GAP = 2  # between columns
 _DECIMALS = {"loss": 4, "eval loss": 4, "peak mem MiB": 1}
 # A spreadsheet runs a cell that begins with one of these.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
@@ -98,7 +103,16 @@ def format_rows(
 
 def rows_table(names: Sequence[str], records: Sequence[Mapping[str, Any]], width: int) -> Table:
     """Of known rows the columns that fit, under short titles; of others all columns."""
-    return _table(*_shown(names, records, width))
+    known = _known(names)
+    if known is None:
+        return _table(names, _texts(names, records), records)
+    titles, rows = _titled(known, [*map(_with_interval, records)], width)
+    if _least(titles, rows) > width:  # a wide interval would squeeze every row
+        titles, rows = _titled(known, records, width)
+    for dispensable in _DISPENSABLE:
+        if dispensable in titles and _least(titles, rows) > width:
+            titles = [title for title in titles if title != dispensable]
+    return _table(titles, _fitted(titles, rows, width), rows)
 
 
 def format_checks(
@@ -173,29 +187,58 @@ def _with_interval(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**row, "delta/step_time_pct": text}
 
 
-def _shown(
-    names: Sequence[str], records: Sequence[Mapping[str, Any]], width: int
-) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
-    known = next(
-        (
-            shown
-            for shown, telling in zip(_SHOWN, _TELLING, strict=True)
-            if set(telling) <= set(names)
-        ),
-        None,
-    )
-    if known is None:
-        return names, records
+def _known(names: Sequence[str]) -> Mapping[str, str] | None:
+    """The columns to show of rows of a known kind, and their titles."""
+    kinds = zip(_SHOWN, _TELLING, strict=True)
+    return next((shown for shown, telling in kinds if set(telling) <= set(names)), None)
+
+
+def _titled(
+    known: Mapping[str, str], records: Sequence[Mapping[str, Any]], width: int
+) -> tuple[list[str], list[Mapping[str, Any]]]:
     used = {
         name: title
         for name, title in known.items()
         if width >= _FROM_WIDTH.get(title, 0) and any(not _absent(row.get(name)) for row in records)
     }
-    rows = [
-        {title: _for_people(name, row.get(name)) for name, title in used.items()}
-        for row in map(_with_interval, records)
+    rows: list[Mapping[str, Any]] = [
+        {title: _for_people(name, row.get(name)) for name, title in used.items()} for row in records
     ]
     return list(used.values()), rows
+
+
+def _texts(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    return {name: [_cell(row.get(name), _DECIMALS.get(name, 2)) for row in rows] for name in names}
+
+
+def _least(titles: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> int:
+    """The width in which no word is cut."""
+    widths = _least_widths(_texts(titles, rows))
+    return sum(widths.values()) + _GAP * (len(widths) - 1)
+
+
+def _least_widths(cells: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    return {
+        title: max(
+            (least_width if title in _FOLDED else cell_len)(text) for text in (title, *texts)
+        )
+        for title, texts in cells.items()
+    }
+
+
+def _fitted(
+    titles: Sequence[str], rows: Sequence[Mapping[str, Any]], width: int
+) -> dict[str, list[str]]:
+    """The cells, with the names in lines of what the other columns leave."""
+    cells = _texts(titles, rows)
+    least = _least_widths(cells)
+    names = [title for title in titles if title in _FOLDED]
+    left = width - sum(least.values()) - _GAP * (len(titles) - 1)
+    own = [least[name] for name in names]
+    wanted = [max(cell_len(text) for text in (name, *cells[name])) for name in names]
+    for name, columns in zip(names, shared_out(own, wanted, left + sum(own)), strict=True):
+        cells[name] = [folded(text, columns) for text in cells[name]]
+    return cells
 
 
 def _for_people(name: str, value: Any) -> Any:
@@ -207,11 +250,12 @@ def _for_people(name: str, value: Any) -> Any:
     return f"#{value + 1}" if name == "repeat" else value
 
 
-def _table(names: Sequence[str], records: Sequence[Mapping[str, Any]]) -> Table:
+def _table(
+    names: Sequence[str],
+    cells: Mapping[str, Sequence[str]],
+    records: Sequence[Mapping[str, Any]],
+) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
-    cells = {
-        name: [_cell(row.get(name), _DECIMALS.get(name, 2)) for row in records] for name in names
-    }
     numbers = {name for name in names if any(_is_number(row.get(name)) for row in records)}
     for name in names:
         if name in _FOLDED or name not in {title for known in _SHOWN for title in known.values()}:
