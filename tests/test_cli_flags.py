@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import click
 import pytest
 import yaml
 
+from trainperf_mlflow.api.calibrating import DEFAULT_REPEATS
 from trainperf_mlflow.cli import cli
 from trainperf_mlflow.cli.flags import plan_from_flags
 from trainperf_mlflow.errors import PlanError
+from trainperf_mlflow.plan import Plan
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -136,6 +139,36 @@ def test_help_imports_neither_torch_nor_mlflow_nor_anything_else_heavy() -> None
     )
     assert result.returncode == 0, result.stderr
     assert "--candidate" in result.stdout
+
+
+def defaults_in_help(command: str) -> dict[str, str]:
+    found = {}
+    for option in cli.commands[command].params:
+        told = re.search(r"\[default: (.+?)\]", getattr(option, "help", None) or "")
+        if told:
+            found[option.name or ""] = told[1]
+    return found
+
+
+@pytest.mark.parametrize("command", ["measure", "calibrate", "estimate"])
+def test_the_defaults_that_help_names_are_those_of_the_plan(command: str) -> None:
+    told = defaults_in_help(command)
+    fields = Plan.model_fields
+    plain = {name: value for name, value in told.items() if name in fields and name != "policy"}
+    true = {name: str(fields[name].default) for name in plain}
+    if command == "calibrate":
+        true["repeats"] = str(DEFAULT_REPEATS)
+    assert plain == true
+    assert {"repeats", "blocks", "warmup", "iters", "seed", "device", "isolation"} <= plain.keys()
+
+
+def test_a_calibration_offers_no_option_that_does_nothing_there() -> None:
+    offered = {option.name for option in cli.commands["calibrate"].params}
+    judged = {"candidate", "probe", "goal", "hypothesis", "policy", "thresholds"}
+    assert offered & judged == set()
+    measuring = {option.name for option in cli.commands["measure"].params}
+    own = {"ladder", "convergence_steps", "device_memory", "default_candidates"}
+    assert measuring - offered == judged | own
 
 
 def test_the_command_that_measures_does_not_load_torch_itself() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainperf_mlflow.decisions.reasons import REASONS
+from trainperf_mlflow.reporting.closing import closure_text
 from trainperf_mlflow.reporting.console import wrapped
 from trainperf_mlflow.reporting.importing import outcomes_text
 from trainperf_mlflow.reporting.next_steps import next_line
@@ -38,3 +39,34 @@ def test_an_import_names_the_study_and_the_next_command() -> None:
     text = outcomes_text([item])
     assert "name: 75 budget" in text
     assert text.splitlines()[-1].strip() == f"all of it: trainperf show {'ab' * 16}"
+
+
+MISSING = (
+    "profile_trace", "phase_memory", "three_repeats", "confirmed_gain", "regression",
+    "activation_memory_scope",
+)  # fmt: skip
+
+
+def closed(*limitations: str) -> str:
+    return closure_text(
+        {
+            "status": "ready", "study": "s", "study_id": "ab" * 16, "label": "", "decision": "tune",
+            "reason": "r", "confidence": "confirmed", "text": "t",
+            "next_action": "collect_phase_memory_evidence", "candidates": (),
+            "decision_scopes": {"activation_memory_mechanism": {"decision": "x", "reason": "y"}},
+            "missing_evidence": MISSING, "limitations": limitations, "artifacts": 1, "bytes": 1,
+            "measured_repeats": 1,
+        }
+    )  # fmt: skip
+
+
+def test_a_close_asks_for_no_run_of_what_was_imported() -> None:
+    measured, imported = closed(), closed("runs_were_imported_and_not_paired")
+    for command in ("trainperf profile", "trainperf phase", "trainperf measure --repeats 3"):
+        assert (command in measured, command in imported) == (True, False)
+    for text in (measured, imported):
+        assert "trainperf regress" in text
+        assert "close --scope-study" in text
+        assert all(name in text for name in MISSING)
+        assert "collect_phase_memory_evidence (collect evidence of memory by phase)" in text
+    assert "measure the workload here" in imported

@@ -7,19 +7,24 @@ from typing import Any
 
 import click
 
-from trainperf_mlflow.cli.options import Command, plan_options, print_comparison, store_options
+from trainperf_mlflow.cli.options import (
+    Command,
+    baseline_options,
+    print_comparison,
+    store_options,
+)
 
 
 @click.command(cls=Command)
-@plan_options
+@baseline_options
 @store_options
 def calibrate(
     tracking_uri: str | None, experiment: str | None, output: str, plan: str | None, **flags: Any
 ) -> None:
     """Measure the baseline against itself: the noise floor of this machine.
 
-    Takes the options of measure; candidates are left out, and without --repeats it measures 8.
-    Later studies on this machine take their margin from it and cite it.
+    Later studies on this machine take their margin from it and cite it. The candidates,
+    the goal and the thresholds of a plan play no part.
 
     \b
     Examples:

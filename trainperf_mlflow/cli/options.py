@@ -92,7 +92,7 @@ format_option = click.option(
     help="json: one object on stdout, for machines.",
 )
 
-_PLAN_OPTIONS = (
+_WORKLOAD_OPTIONS = (
     click.option("--study", metavar="NAME", help="Name of the study."),
     click.option(
         "--plan", metavar="FILE.yaml", help="The plan as a file; other flags override it."
@@ -111,6 +111,8 @@ _PLAN_OPTIONS = (
         "--set", "settings", multiple=True, metavar="K=V", help="A setting of all variants."
     ),
     click.option("--baseline", metavar="K=V,...", help="Settings that candidates start from."),
+)
+_CHANGE_OPTIONS = (
     click.option(
         "--candidate",
         multiple=True,
@@ -125,16 +127,32 @@ _PLAN_OPTIONS = (
         metavar="",
         help="Only measure, compare with nothing.",
     ),
-    click.option("--repeats", metavar="N", help="Fresh processes per variant.  [default: 3]"),
-    click.option("--blocks", metavar="N|auto", help="Measured blocks per repeat.  [default: 1]"),
+)
+_REPEATS_HELP = "Fresh processes per variant.  [default: {}]"
+_SCHEDULE_OPTIONS = (
     click.option(
-        "--warmup", metavar="N|auto", help="Steps before measuring.  [default: the preset's]"
+        "--blocks",
+        metavar="N|auto",
+        help="Measured blocks per repeat, 1 to 4; auto is 4.  [default: auto]",
     ),
-    click.option("--iters", metavar="N|auto", help="Steps per block.  [default: the preset's]"),
+    click.option(
+        "--warmup",
+        metavar="N|auto",
+        help="Steps before measuring; auto: until they have settled, or as many as the preset "
+        "fixes.  [default: auto]",
+    ),
+    click.option(
+        "--iters",
+        metavar="N|auto",
+        help="Steps per block; auto: at least 10 and 0.5 s, or as many as the preset fixes.  "
+        "[default: auto]",
+    ),
     click.option("--max-time", metavar="T", help="Start no further round after 90s, 15m, 2h."),
     click.option("--seed", metavar="N", help="Of initialisation, data and order.  [default: 42]"),
     click.option("--device", metavar="auto|cpu|cuda|...", help="[default: auto]"),
     click.option("--isolation", metavar="auto|process|resident", help="[default: auto]"),
+)
+_RULE_OPTIONS = (
     click.option(
         "--goal",
         metavar="METRIC",
@@ -149,13 +167,25 @@ _PLAN_OPTIONS = (
         "[default: by the goal]",
     ),
     click.option("--threshold", "thresholds", multiple=True, metavar="K=V", help="Of the policy."),
-    click.option("--label", metavar="L", help="A word of your own, kept with the study."),
 )
+_LABEL = click.option("--label", metavar="L", help="A word of your own, kept with the study.")
 
 
 def plan_options(command: F) -> F:
     """The options that say what a plan says; see ``cli.flags.plan_from_flags``."""
-    for option in reversed(_PLAN_OPTIONS):
+    repeats = click.option("--repeats", metavar="N", help=_REPEATS_HELP.format(3))
+    before = (*_WORKLOAD_OPTIONS, *_CHANGE_OPTIONS, repeats, *_SCHEDULE_OPTIONS)
+    return _with(command, *before, *_RULE_OPTIONS, _LABEL)
+
+
+def baseline_options(command: F) -> F:
+    """Those of a plan that changes nothing and decides nothing."""
+    repeats = click.option("--repeats", metavar="N", help=_REPEATS_HELP.format(8))
+    return _with(command, *_WORKLOAD_OPTIONS, repeats, *_SCHEDULE_OPTIONS, _LABEL)
+
+
+def _with(command: F, *options: Callable[[F], F]) -> F:
+    for option in reversed(options):
         command = option(command)
     return command
 

@@ -25,6 +25,8 @@ _REMEDIES = {
     "activation_memory_scope": "close --scope-study",
     "pressure_validation": "close --pressure-study",
 }
+# What a study gets without being run again.
+_OF_OTHER_STUDIES = ("regression", "activation_memory_scope", "pressure_validation")
 
 
 def closure_text(closure: Mapping[str, Any]) -> str:
@@ -46,10 +48,17 @@ def _lines(closure: Mapping[str, Any]) -> Iterator[str]:
         "this never holds for the full training"
     )
     if closure["missing_evidence"]:
+        imported = "runs_were_imported_and_not_paired" in closure["limitations"]
+        remedies = {k: v for k, v in _REMEDIES.items() if not imported or k in _OF_OTHER_STUDIES}
         yield "missing evidence: " + "; ".join(
-            f"{name} ({_REMEDIES[name]})" if name in _REMEDIES else name
+            f"{name} ({remedies[name]})" if name in remedies else name
             for name in closure["missing_evidence"]
         )
+        if imported:
+            yield (
+                "  runs that were imported cannot be run again: to profile them or to repeat "
+                "them, measure the workload here (trainperf measure)"
+            )
     yield (
         f"evidence: {closure['artifacts']} artifacts ({number(closure['bytes'] / 2**20, 1)} MiB), "
         f"values of {closure['measured_repeats']} repeats, every SHA-256 as it should be"
