@@ -16,7 +16,14 @@ from trainperf_mlflow.analysis.sequential import (
     pairs_to_settle,
 )
 from trainperf_mlflow.analysis.signal import block_values, choose_signal
-from trainperf_mlflow.results import Block, PairedEstimate, RepeatValues, Status, VariantValues
+from trainperf_mlflow.results import (
+    Block,
+    BlockValues,
+    PairedEstimate,
+    RepeatValues,
+    Status,
+    VariantValues,
+)
 
 
 def estimate(pairs: list[Pair], **fields: object) -> PairedEstimate:
@@ -101,6 +108,20 @@ def test_blocks_pair_by_round_and_place_and_only_where_both_succeeded() -> None:
         (1, 0),
     ]
     assert all(pair.baseline.mean_ms == pair.candidate.mean_ms for pair in found)
+
+
+@pytest.mark.parametrize("time_ms", [0.0, -1.0, math.nan, math.inf, 1e308])
+@pytest.mark.parametrize("field", ["mean_ms", "low_ms", "net_mean_ms", "net_low_ms"])
+def test_a_time_that_no_step_takes_is_in_no_pair(field: str, time_ms: float) -> None:
+    def variant(role: str, *blocks: BlockValues) -> VariantValues:
+        repeat = RepeatValues(index=0, status=Status.OK, blocks=blocks)
+        return VariantValues(name=role, role=role, status=Status.OK, repeats=(repeat,))  # type: ignore[arg-type]
+
+    good = variant("baseline", a_block(0), a_block(1))
+    bad = variant("candidate", a_block(0, **{field: time_ms}), a_block(1))
+    for pairs in (pairs_of(good, bad), pairs_of(bad, good)):
+        assert [pair.baseline.index for pair in pairs] == [1]
+        assert estimate(pairs).estimate_pct == 0
 
 
 def test_no_pairs_say_nothing() -> None:

@@ -36,6 +36,8 @@ MARGIN_PCT = 1.0
 BETWEEN_PROCESSES = 0.005
 # From the median absolute deviation to the standard deviation of a normal distribution.
 _MAD_TO_SD = 1.4826
+# What no step takes, in ms: clocks that disagree, or a record that was not measured.
+_SHORTEST_MS, _LONGEST_MS = 1e-9, 1e12
 
 
 class Pair(NamedTuple):
@@ -47,7 +49,10 @@ class Pair(NamedTuple):
 
 
 def pairs_of(baseline: VariantValues, candidate: VariantValues) -> list[Pair]:
-    """The pairs of rounds in which both succeeded, in the order of measurement."""
+    """The pairs of rounds in which both succeeded, in the order of measurement.
+
+    Blocks without a time that a step can take have no ratio, and are in no pair.
+    """
     theirs = {
         repeat.index: {block.index: block for block in repeat.blocks}
         for repeat in baseline.repeats
@@ -59,6 +64,8 @@ def pairs_of(baseline: VariantValues, candidate: VariantValues) -> list[Pair]:
         if repeat.status is Status.OK
         for block in repeat.blocks
         if (before := theirs.get(repeat.index, {}).get(block.index)) is not None
+        and _timed(before)
+        and _timed(block)
     ]
 
 
@@ -232,6 +239,11 @@ def _with_advice(made: PairedEstimate) -> PairedEstimate:
 def _to_the_first_interval(estimate: PairedEstimate) -> int:
     missing = MIN_PROCESS_PAIRS * PAIRS_PER_PROCESS_PAIR - estimate.pairs
     return max(missing, PAIRS_PER_PROCESS_PAIR)
+
+
+def _timed(block: BlockValues) -> bool:
+    times = (block.mean_ms, block.low_ms, block.net_mean_ms, block.net_low_ms)
+    return all(_SHORTEST_MS <= time <= _LONGEST_MS for time in times if time is not None)
 
 
 def _blocks(pair: Pair) -> tuple[BlockValues, BlockValues]:
