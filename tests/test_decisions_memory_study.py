@@ -12,7 +12,7 @@ from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.plan import make_plan
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.table import to_text
-from trainperf_mlflow.results import Comparison
+from trainperf_mlflow.results import Comparison, VariantValues
 
 
 def decided(*variants, policy="memory-budget", **thresholds) -> Comparison:
@@ -122,6 +122,43 @@ def test_the_baseline_competes_and_may_stay_the_best() -> None:
     assert made.best_candidate == "baseline"
     assert made.decision.reason == "memory_saving_below_meaningful_threshold"
     assert "best is baseline" in made.decision.text
+
+
+@pytest.mark.parametrize("policy", ["memory-budget", "memory-strategy"])
+@pytest.mark.parametrize(
+    ("candidate", "reason"),
+    [
+        (variant("offload", time=4000.0, memory=9000.0), "candidate_over_budget"),
+        (variant("hybrid", time=125.0, memory=9550.0), "memory_saving_below_meaningful_threshold"),
+        (variant("bf16", time=125.0, memory=9000.0), "baseline_still_best_under_current_budget"),
+        (variant("checkpoint", time=200.0, memory=9000.0), "throughput_loss_exceeds_budget"),
+        (variant("checkpoint", time=125.0, memory=9000.0), "strategy_is_best_feasible_option"),
+    ],
+)
+def test_a_budget_judges_by_memory_and_throughput_and_needs_no_step_time(
+    policy: str, candidate: VariantValues, reason: str
+) -> None:
+    def without_time(values: VariantValues) -> VariantValues:
+        held = {k: v for k, v in values.metrics.items() if k != "step_time_ms"}
+        repeats = tuple(r.model_copy(update={"metrics": held}) for r in values.repeats)
+        return values.model_copy(update={"metrics": held, "repeats": repeats})
+
+    limits = {"memory_cap_mb": 9600.0, "min_samples_per_s": 1.0}
+    for pair in ((BASE, candidate), (without_time(BASE), without_time(candidate))):
+        made = decided(*pair, policy=policy, **limits)
+        assert made.candidates[0].decision.reason.removeprefix("compression_") == reason
+        # It is said of this candidate, whether it is the best one or not.
+        assert "best" not in made.candidates[0].decision.text
+
+
+def test_a_study_whose_baseline_is_best_says_so_and_a_candidate_speaks_of_itself() -> None:
+    larger = [variant(name, time=125.0, memory=9800.0) for name in ("checkpoint", "offload")]
+    made = decided(BASE, *larger, memory_cap_mb=12000.0)
+    # The source asks for the saving before it asks which variant is best.
+    assert made.decision.reason == "memory_saving_below_meaningful_threshold"
+    assert "too little memory is saved" in made.decision.text
+    assert "best is baseline, so no other variant within the budget" in made.decision.text
+    assert all("best" not in item.decision.text for item in made.candidates)
 
 
 def test_a_strategy_is_known_by_what_it_changes_whatever_its_name() -> None:

@@ -50,6 +50,7 @@ class Policy:
         choose: for a rule set in which the variants compete, baseline
             included: the rule on a study. Without it the best candidate decides.
         needs_goal: it decides nothing without a goal.
+        reads_time: it cannot judge a candidate without a step time.
         aside: its verdict is also worth telling where another policy decides.
     """
 
@@ -59,6 +60,7 @@ class Policy:
     optional: tuple[str, ...] = ()
     choose: Callable[[Sequence[Case]], Choice] | None = None
     needs_goal: bool = False
+    reads_time: bool = True
     aside: bool = True
 
     @property

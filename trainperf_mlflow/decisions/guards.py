@@ -33,9 +33,18 @@ def first_error(variant: VariantValues) -> str | None:
 
 
 def before_rule(
-    baseline: VariantValues, candidate: VariantValues, difference: Difference, policy: str
+    baseline: VariantValues,
+    candidate: VariantValues,
+    difference: Difference,
+    policy: str,
+    *,
+    reads_time: bool = True,
 ) -> Decision | None:
-    """The decision on a candidate that no rule can judge, or None."""
+    """The decision on a candidate that no rule can judge, or None.
+
+    Args:
+        reads_time: the rule cannot judge a candidate without a step time.
+    """
     if not has_ok_repeat(candidate):
         status = candidate.status if candidate.status is not Status.OK else Status.FAILED
         error = first_error(candidate) or (None if candidate.repeats else "no repeat of it ran")
@@ -57,7 +66,7 @@ def before_rule(
         detail = f" ({candidate.effect_detail})" if candidate.effect_detail else ""
         text = f"the change was not in effect{detail}, so what was measured says nothing about it"
         return conclude("change_without_effect", text, policy)
-    if difference.step_time_ms is None:
+    if reads_time and difference.step_time_ms is None:
         text = "step_time_ms is missing on one side, so nothing can be compared"
         return conclude("step_time_not_measured", text, policy)
     return None

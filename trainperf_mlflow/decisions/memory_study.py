@@ -59,7 +59,7 @@ def decide_candidate(case: Case, rules: RuleSet) -> Decision:
         alone = {**summary, **_against_baseline(case)}
         reason = reason_of(alone, rules, _strategies([case]))
     numbers = _numbers(budget, _against_baseline(case))
-    why = evaluation.detail if evaluation.status != "feasible" else REASONS[reason].en
+    why = evaluation.detail if evaluation.status != "feasible" else _alone(reason, rules)
     if evaluation.reserved_over_cap:
         why += " (its reserved memory exceeds the cap although the allocated fits)"
     text = f"{why}{_gain(case)}{_quality([case])}"
@@ -201,6 +201,15 @@ def _numbers(budget: MemoryBudget, summary: Mapping[str, Any]) -> dict[str, floa
     return {key: value for key, value in values.items() if value is not None}
 
 
+def _alone(reason: str, rules: RuleSet) -> str:
+    """A reason in words where it is about one candidate, which need not be the best one."""
+    if reason == "baseline_still_best_under_current_budget":
+        return "it keeps the budget, but is no memory strategy"
+    if reason == rules.accepted:
+        return "it is a memory strategy within the budget, and worth its cost"
+    return REASONS[reason].en
+
+
 def _gain(case: Case) -> str:
     gains, limits = _against_baseline(case), case.thresholds
     words = []
@@ -222,6 +231,10 @@ def _summary_text(summary: MemorySummary) -> str:
     parts = [f"{counts} keep the budget"]
     if summary["best_candidate"] is not None:
         parts.append(f"best is {summary['best_candidate']}")
+    if summary["best_candidate"] == BASELINE:
+        parts[-1] += (
+            ", so no other variant within the budget takes less memory and nothing is saved"
+        )
     if summary["best_candidate"] not in (None, BASELINE):
         parts[-1] += (
             f", which saves {summary['memory_saving_mb']:.2f} MiB "

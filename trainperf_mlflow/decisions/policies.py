@@ -58,6 +58,7 @@ POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
             optional=memory_study.OPTIONAL_THRESHOLDS,
             decide=memory_strategy.decide,
             choose=memory_strategy.choose,
+            reads_time=False,
             aside=False,
         ),
         "memory-budget": Policy(
@@ -66,6 +67,7 @@ POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
             optional=memory_study.OPTIONAL_THRESHOLDS,
             decide=memory_budget.decide,
             choose=memory_budget.choose,
+            reads_time=False,
             aside=False,
         ),
     }

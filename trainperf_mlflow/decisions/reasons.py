@@ -121,19 +121,19 @@ REASONS: MappingProxyType[str, Reason] = MappingProxyType(
         "memory_saving_below_meaningful_threshold": Reason(
             "tune",
             "test_larger_pressure_or_optimizer_compression",
-            "the best variant saves too little memory",
-            "最优方案节省的显存不足",
+            "too little memory is saved",
+            "节省的显存不足",
         ),
         "throughput_loss_exceeds_budget": Reason(
             "tune",
             "reduce_compression_scope",
-            "the best variant keeps too little of the baseline's throughput",
-            "最优方案保留的吞吐不足",
+            "too little of the baseline's throughput is kept",
+            "保留的吞吐不足",
         ),
         "baseline_still_best_under_current_budget": Reason(
             "tune",
             "revisit_memory_strategy_mix",
-            "the best variant within the budget is no memory strategy",
+            "what is best within the budget is no memory strategy",
             "预算之内的最优方案不是显存策略",
         ),
         "candidate_over_budget": Reason(

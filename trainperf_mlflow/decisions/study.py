@@ -213,7 +213,13 @@ def _case(
 
 
 def _decide(policy: Policy, case: Case, time: PairedEstimate | None) -> Decision:
-    guarded = before_rule(case.baseline, case.candidate, case.difference, policy.name)
+    guarded = before_rule(
+        case.baseline,
+        case.candidate,
+        case.difference,
+        policy.name,
+        reads_time=policy.reads_time,
+    )
     if guarded is not None:
         return guarded
     margin = case.thresholds.get("max_eval_loss_delta", MAX_EVAL_LOSS_DELTA)
