@@ -13,7 +13,12 @@ from click.testing import CliRunner
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import trainperf_mlflow as tp
-from trainperf_mlflow.analysis.estimate import PhaseEstimate, explain_peak, fits
+from trainperf_mlflow.analysis.estimate import (
+    PhaseEstimate,
+    explain_peak,
+    fits,
+    training_peak,
+)
 from trainperf_mlflow.cli import cli
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.measurement.audit import audit
@@ -194,8 +199,33 @@ def test_what_holds_the_peak_is_told_with_what_would_lower_it() -> None:
     assert "5.0 x parameters), so activation techniques cannot lower it" in updating
     assert "fused optimizer, without its temporaries, would lower it to about 40" in updating
     running = explain_peak(phases(forward=70, backward=90, optimizer=50))
-    assert "backward holds the peak" in running
-    assert "can save at most 40" in running
+    assert "backward holds the peak (90.0 MiB, of which 10.0 parameters, 10.0 temp" in running
+    assert "can save at most 40.0" in running
+
+
+def test_the_bound_on_savings_leaves_out_what_an_allocator_rounds_up() -> None:
+    said = explain_peak(phases(forward=70, backward=90, optimizer=50), 48)
+    assert "needs at least 48.0, so activation techniques can save at most 42.0" in said
+
+
+def test_without_activations_at_the_peak_no_technique_for_them_is_named() -> None:
+    categories = {"parameters": 20.0, "gradients": 20.0, "activations": 0.0, "temporaries": 60.0}
+    held = PhaseEstimate(peak_mem_mb=100, categories=categories, flops=0)
+    said = explain_peak({**phases(forward=70, optimizer=50), "backward": held})
+    assert "of which 60.0 temporaries, 20.0 parameters, 20.0 gradients)" in said
+    assert "activation" not in said
+
+
+@pytest.mark.parametrize("technique", [{"checkpoint": True}, {"precision": "bf16"}])
+def test_no_technique_for_activations_saves_more_than_the_bound(technique: dict[str, Any]) -> None:
+    target, sizes = target_for("cuda"), {**SIZES, "batch_size": 4, "seq_len": 128}
+    plain = causal_lm_step(parse_config("causal_lm", sizes), target)
+    saving = causal_lm_step(parse_config("causal_lm", {**sizes, **technique}), target)
+    floor = plain.floor_mb or 0.0
+    peaks = [training_peak(step.phases) for step in (plain, saving)]
+    assert peaks[0][0] == "backward"
+    assert 0 < floor <= saving.phases["optimizer"].peak_mem_mb
+    assert 0 < peaks[0][1] - peaks[1][1] <= peaks[0][1] - floor
 
 
 def test_evaluation_counts_for_what_fits_but_not_for_the_training_peak() -> None:
@@ -316,8 +346,10 @@ def test_people_get_a_table_a_sentence_and_the_limits() -> None:
     text = " ".join(done.stdout.split())
     assert "baseline: " in text
     assert "holds the peak" in text
+    for category in ("parameters", "gradients", "optimizer state", "activations", "temporaries"):
+        assert category in text.partition("at the peak")[2].partition("baseline: ")[0]
     assert "not modelled: reserved memory" in text
-    assert "no baseline:" in text  # the last cell of the table: it does not fit
+    assert " no at the peak" in text  # the last cell of the first table: it does not fit
 
 
 @pytest.mark.parametrize("memory", ["much", "0", "-5", "nan", "inf"])

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from trainperf_mlflow.analysis.explained import mib
 from trainperf_mlflow.analysis.roofline import (
     EvidenceLevel,
     bound_ms,
@@ -22,6 +23,9 @@ OPTIMIZER, EVALUATION = "optimizer", "evaluation"
 PARAMETERS, ACTIVATIONS, TEMPORARIES = "parameters", "activations", "temporaries"
 # Temporaries of the optimizer that are worth a word, as a share of the parameters.
 LARGE_TEMPORARIES = 0.25
+# Shares of a peak: of a category that is named, and of activations that are worth a technique.
+WORTH_NAMING = 0.1
+ACTIVATIONS_MATTER = 0.02
 
 
 class PhaseEstimate(Record):
@@ -126,16 +130,25 @@ def fits(phases: dict[str, PhaseEstimate], memory_mb: float) -> bool:
     return max(phase.peak_mem_mb for phase in phases.values()) + MARGIN_MB <= memory_mb
 
 
-def explain_peak(phases: dict[str, PhaseEstimate]) -> str:
-    """What holds the peak, what cannot lower it, and what would."""
+def explain_peak(phases: dict[str, PhaseEstimate], floor_mb: float | None = None) -> str:
+    """What holds the peak, what cannot lower it, and what would.
+
+    Args:
+        floor_mb: the optimizer step's bytes without what an allocator rounds them up by, which
+            depends on all that was allocated before; None: its peak is that.
+    """
     name, peak = training_peak(phases)
-    at_peak = phases[name].categories
-    text = _optimizer_peak(phases) if name == OPTIMIZER else _activation_peak(phases, name, at_peak)
+    if name == OPTIMIZER:
+        text = _optimizer_peak(phases)
+    else:
+        text = _other_peak(name, phases[name])
+        if phases[name].categories[ACTIVATIONS] >= ACTIVATIONS_MATTER * peak:
+            text += _left_to_save(phases, peak, floor_mb)
     evaluation = phases.get(EVALUATION)
     if evaluation is not None and evaluation.peak_mem_mb > peak:
         text += (
             f"; the evaluation pass needs more than any training step "
-            f"({evaluation.peak_mem_mb:.0f} MiB)"
+            f"({mib(evaluation.peak_mem_mb)} MiB)"
         )
     return text
 
@@ -144,27 +157,36 @@ def _optimizer_peak(phases: dict[str, PhaseEstimate]) -> str:
     phase = phases[OPTIMIZER]
     parameters, temporaries = phase.categories[PARAMETERS], phase.categories[TEMPORARIES]
     text = (
-        f"the optimizer step holds the peak ({phase.peak_mem_mb:.0f} MiB, "
+        f"the optimizer step holds the peak ({mib(phase.peak_mem_mb)} MiB, "
         f"{phase.peak_mem_mb / parameters:.1f} x parameters), "
         "so activation techniques cannot lower it"
     )
     if temporaries > LARGE_TEMPORARIES * parameters:
         others = (p.peak_mem_mb for n, p in phases.items() if n not in (OPTIMIZER, EVALUATION))
         lower = max(*others, phase.peak_mem_mb - temporaries)
-        text += f"; a fused optimizer, without its temporaries, would lower it to about {lower:.0f}"
-    return text
-
-
-def _activation_peak(phases: dict[str, PhaseEstimate], name: str, at_peak: dict[str, float]) -> str:
-    peak = phases[name].peak_mem_mb
-    text = (
-        f"{name} holds the peak ({peak:.0f} MiB, of which {at_peak[ACTIVATIONS]:.0f} activations "
-        f"and {at_peak[TEMPORARIES]:.0f} temporaries)"
-    )
-    optimizer = phases.get(OPTIMIZER)
-    if optimizer is not None:
         text += (
-            f"; the optimizer step needs {optimizer.peak_mem_mb:.0f}, "
-            f"so activation techniques can save at most {peak - optimizer.peak_mem_mb:.0f}"
+            f"; a fused optimizer, without its temporaries, would lower it to about {mib(lower)}"
         )
     return text
+
+
+def _other_peak(name: str, phase: PhaseEstimate) -> str:
+    """The phase, and the categories that are most of its peak."""
+    holders = sorted(phase.categories.items(), key=lambda item: -item[1])
+    told = [
+        f"{mib(size)} {category.replace('_', ' ')}"
+        for category, size in holders
+        if size >= WORTH_NAMING * phase.peak_mem_mb
+    ]
+    return f"{name} holds the peak ({mib(phase.peak_mem_mb)} MiB, of which {', '.join(told)})"
+
+
+def _left_to_save(phases: dict[str, PhaseEstimate], peak: float, floor_mb: float | None) -> str:
+    optimizer = phases.get(OPTIMIZER)
+    if optimizer is None:
+        return ""
+    floor = optimizer.peak_mem_mb if floor_mb is None else floor_mb
+    return (
+        f"; the optimizer step needs at least {mib(floor)}, "
+        f"so activation techniques can save at most {mib(peak - floor)}"
+    )

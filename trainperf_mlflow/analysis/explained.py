@@ -14,6 +14,7 @@ from trainperf_mlflow.results import Status, VariantValues
 Summary = Mapping[str, Any]
 # A trace without a device has this part; one with a device never.
 HOST_ONLY = "outside_operators"
+_WHOLE_MIB = 1000
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,15 @@ class Explained:
 
     def _ok_runs(self) -> list[Summary]:
         return [run for run in self.phases.get("runs") or () if run.get("phases")]
+
+
+def mib(size: float) -> str:
+    """MiB for a sentence or a table: whole ones where tenths of one are nothing to them.
+
+    >>> mib(25.41), mib(9793.2), mib(3.8e-06), mib(-0.04)
+    ('25.4', '9793', '0.0', '0.0')
+    """
+    return f"{size:.0f}" if abs(size) >= _WHOLE_MIB else f"{round(size, 1) + 0.0:.1f}"
 
 
 def percent(share: float) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainperf_mlflow.analysis.estimate import Estimate, VariantEstimate
+from trainperf_mlflow.analysis.explained import mib
 from trainperf_mlflow.reporting.console import rendered
 from trainperf_mlflow.reporting.roofline import peaks_text
 from trainperf_mlflow.reporting.text import clipped, number, plain
@@ -29,6 +30,9 @@ def _parts(estimate: Estimate) -> Iterator[RenderableType]:
     yield Text(f"{clipped(plain(estimate.workload), _NAME_CHARS)} on {estimate.device}, predicted")
     yield Text("")
     yield _table(estimate)
+    yield Text("")
+    yield _made_of(estimate)
+    yield Text("")
     for variant in estimate.variants:
         text = (
             f"{_name(variant)}: {clipped(plain(variant.why or variant.reason or ''), _LINE_CHARS)}"
@@ -62,16 +66,34 @@ def _table(estimate: Estimate) -> Table:
         if variant.status != "ok":
             table.add_row(_name(variant), variant.status)
             continue
-        peaks = {name: number(phase.peak_mem_mb, 0) for name, phase in variant.phases.items()}
+        peaks = {name: mib(phase.peak_mem_mb) for name, phase in variant.phases.items()}
         flops = None if variant.flops_per_step is None else variant.flops_per_step / _TERA
         table.add_row(
             _name(variant),
-            number(variant.peak_mem_mb, 0),
+            "-" if variant.peak_mem_mb is None else mib(variant.peak_mem_mb),
             *(peaks.get(name, "-") for name in phases),
             number(flops, 3),
             *([] if estimate.peaks is None else [number(variant.roofline_ms, 2)]),
             *(["yes" if variant.fits else "no"] if asked else []),
         )
+    return table
+
+
+def _made_of(estimate: Estimate) -> Table:
+    """What made up each variant's training peak; that of the other phases is in the JSON."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
+    table.add_column("at the peak", overflow="fold", min_width=6)
+    table.add_column("in")
+    at_peak = [
+        (variant, variant.peak_phase, variant.phases[variant.peak_phase].categories)
+        for variant in estimate.variants
+        if variant.peak_phase is not None
+    ]
+    shown = list(dict.fromkeys(category for _, _, found in at_peak for category in found))
+    for category in shown:
+        table.add_column(category.replace("_", " "), justify="right")
+    for variant, phase, found in at_peak:
+        table.add_row(_name(variant), phase, *(mib(found.get(c, 0.0)) for c in shown))
     return table
 
 

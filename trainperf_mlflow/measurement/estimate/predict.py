@@ -27,6 +27,7 @@ from trainperf_mlflow.measurement.account import (
     moments,
     peaks_by_phase,
 )
+from trainperf_mlflow.measurement.allocator import ExactAllocator
 from trainperf_mlflow.measurement.estimate.fakes import COMPILES, CPU, as_on, fake_causal_lm
 from trainperf_mlflow.measurement.estimate.ledger import Ledger
 from trainperf_mlflow.measurement.estimate.target import Target
@@ -76,7 +77,7 @@ def estimate_variant(
         phases=phases,
         flops_per_step=sum(phases[name].flops for name in phases if name != EVALUATION),
         fits=None if device_memory_mb is None else fits(phases, device_memory_mb),
-        why=explain_peak(phases),
+        why=explain_peak(phases, found.floor_mb),
         not_modelled=found.not_modelled,
     )
 
@@ -86,6 +87,7 @@ class Step(NamedTuple):
 
     phases: dict[str, PhaseEstimate]
     not_modelled: tuple[str, ...]
+    floor_mb: float | None  # what the optimizer step takes, whatever an allocator adds
 
 
 def causal_lm_step(config: CausalLMConfig, target: Target, *, traffic: bool = False) -> Step:
@@ -104,19 +106,19 @@ def causal_lm_step(config: CausalLMConfig, target: Target, *, traffic: bool = Fa
     ledger = _ledger(target, fused=config.fused, traffic=traffic)
     try:
         with as_on(target, ledger):
-            phases = _phases(
+            phases, floor = _phases(
                 lambda: fake_causal_lm(config, target), ledger, target, same_passes=True
             )
     except RuntimeError as error:  # also those of fake tensors whose values would be needed
         raise UnsupportedError(_reason(error)) from error
-    return Step(phases, _not_modelled(target, ledger))
+    return Step(phases, _not_modelled(target, ledger), floor)
 
 
 def _custom_step(task: str, config: Mapping[str, Setting], target: Target, traffic: bool) -> Step:
     ledger = _ledger(target, traffic=traffic)
     try:
         with as_on(target, ledger):
-            phases = _phases(lambda: build_task(task, config, 0, CPU, 0), ledger, target)
+            phases, floor = _phases(lambda: build_task(task, config, 0, CPU, 0), ledger, target)
     # Whatever a task does that cannot be done without values; also where it ends the process.
     except (Exception, SystemExit) as error:
         if ledger.unsupported is not None:
@@ -131,7 +133,7 @@ def _custom_step(task: str, config: Mapping[str, Setting], target: Target, traff
             "the task uses autocast, which chooses dtypes by other lists on the CPU than on "
             f"{target.kind}; estimate it without, or measure it on the device"
         )
-    return Step(phases, _not_modelled(target, ledger))
+    return Step(phases, _not_modelled(target, ledger), floor)
 
 
 def _not_modelled(target: Target, ledger: Ledger) -> tuple[str, ...]:
@@ -164,8 +166,10 @@ def _reason(error: Exception | SystemExit) -> str:
 
 def _phases(
     build: Callable[[], Task], ledger: Ledger, target: Target, *, same_passes: bool = False
-) -> dict[str, PhaseEstimate]:
+) -> tuple[dict[str, PhaseEstimate], float | None]:
     """Trace two steps and an evaluation, and account for the second step: like all that follow.
+
+    Also the least that the optimizer step takes, in MiB.
 
     The first step makes the optimizer's state. ``same_passes``: forward and
     backward of the second are known to be those of the first, and not traced anew.
@@ -188,10 +192,12 @@ def _phases(
             measured.append(len(ledger.segments) - 1)
     segments = ledger.segments
     warm = [0, *first, state]
-    played = moments(ledger.lives, segments, warm, measured, target.allocator())
-    peaks = peaks_by_phase(played, segments)
+    peaks, exact = (
+        peaks_by_phase(moments(ledger.lives, segments, warm, measured, allocator), segments)
+        for allocator in (target.allocator(), ExactAllocator())
+    )
     repeated = task.microsteps / min(task.microsteps, MICROSTEPS)
-    return {
+    phases = {
         name: PhaseEstimate(
             peak_mem_mb=peaks[name].bytes / MIB,
             categories={key: size / MIB for key, size in peaks[name].categories.items()},
@@ -204,6 +210,7 @@ def _phases(
         for name in PHASES
         if name in peaks
     }
+    return phases, exact[OPTIMIZER].bytes / MIB if OPTIMIZER in exact else None
 
 
 def _is_compiled(module: nn.Module) -> bool:
