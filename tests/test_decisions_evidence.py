@@ -132,6 +132,26 @@ def test_a_machine_too_noisy_for_any_verdict_is_called_unfit() -> None:
     assert "too noisy" in made.decision.text
 
 
+@pytest.mark.parametrize("goal", [None, "step_time", "samples_per_s", "peak_mem"])
+@pytest.mark.parametrize("saved", [-0.5, -0.01, 0.0, 0.01, 0.3])
+@pytest.mark.parametrize("memory", [100.0, 995.0, 1000.0, 3000.0])
+@pytest.mark.parametrize("step_ms", [2.0, 100.0])
+def test_one_repeat_confirms_nothing_and_two_only_what_counted_memory_shows(
+    goal: str | None, saved: float, memory: float, step_ms: float
+) -> None:
+    for max_cost in ({}, {"max_cost": 60.0}, {"max_cost": 500.0}) if goal else ({},):
+        for rounds in (1, 2):
+            made = decided(
+                saved, goal=goal, rounds=rounds, memory=memory, step_ms=step_ms, thresholds=max_cost
+            )
+            for one in (made.decision, *made.other_decisions.values()):
+                confirmed = one.confidence == "confirmed"
+                assert not (confirmed and rounds == 1), one
+                # Two repeats give time no interval: an accept is then of counted memory only.
+                of_memory = one.policy == "goal" and goal == "peak_mem"
+                assert not confirmed or one.decision != "accept" or of_memory, one
+
+
 # --- costs and memory -----------------------------------------------------------------------------
 
 

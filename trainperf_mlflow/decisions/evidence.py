@@ -30,6 +30,8 @@ _UNKNOWN_PCT = (-100.0, 50.0)
 # An interval that would still be wider than this to either side after the whole ladder makes the
 # machine unfit for a verdict, in percent.
 _UNFIT_PCT = 5.0
+# A count of bytes that was the same twice is taken to be the same again; once says nothing.
+_REPEATS_THAT_CONFIRM = 2
 _MEMORY = ("peak_mem_mb", "peak_reserved_mb", "host_peak_rss_mb")
 _TIME_GOALS = ("step_time_ms", "samples_per_s", "tokens_per_s")
 
@@ -57,10 +59,14 @@ def with_evidence(
         known = {} if more is None else {"more_pairs": float(more)}
         decision = decision.model_copy(update={"numbers": decision.numbers | known})
         return _concluded(verdict, decision, "unconfirmed", _open_text(case, time))
-    if verdict != decision.reason:
-        return _concluded(verdict, decision, "confirmed", shown(time))
     agreed = decision.decision == worst.decision == best.decision
-    sure = decision.decision != "tune" or agreed
+    if case.difference.pairs >= _REPEATS_THAT_CONFIRM:
+        known = agreed or _has_interval(time)
+    else:
+        known = _has_interval(time) and _stands_without_memory(decision, decide, case, time)
+    if verdict != decision.reason:
+        return _concluded(verdict, decision, "confirmed" if known else "unconfirmed", shown(time))
+    sure = known and (decision.decision != "tune" or agreed)
     return decision.model_copy(
         update={
             "confidence": "confirmed" if sure else "unconfirmed",
@@ -87,6 +93,20 @@ def _verdict(
     return "no_meaningful_gain" if same or decision.reason in _SMALL_GAIN else decision.reason
 
 
+def _stands_without_memory(
+    decision: Decision, decide: Callable[[Case], Decision], case: Case, time: PairedEstimate | None
+) -> bool:
+    """Whether the rule would say the same whatever the memory is."""
+    ends: tuple[End, ...] = ("low", "high")
+    blind = [decide(_at(case, time, end, memory_known=False)) for end in ends]
+    return all(made.decision == decision.decision for made in blind)
+
+
+def _has_interval(time: PairedEstimate | None) -> bool:
+    known = time is not None and time.low_pct is not None and time.high_pct is not None
+    return known and not (time is not None and time.stalls)
+
+
 def _passes_in_time(case: Case, time: PairedEstimate | None) -> bool:
     """Whether the interval allows a time gain that the rule calls large enough, whatever else
     it asks for."""
@@ -95,7 +115,7 @@ def _passes_in_time(case: Case, time: PairedEstimate | None) -> bool:
     return wanted is not None and times is not None and times[0] * _ends(time)[1] / 100 >= wanted
 
 
-def _at(case: Case, time: PairedEstimate | None, end: End) -> Case:
+def _at(case: Case, time: PairedEstimate | None, end: End, *, memory_known: bool = True) -> Case:
     """The case as it would be at one end of the intervals; low is the worse one."""
     worse = end == "low"
     metrics = dict(case.candidate.metrics)
@@ -108,7 +128,7 @@ def _at(case: Case, time: PairedEstimate | None, end: End) -> Case:
     for name in _MEMORY:
         before = case.baseline.metrics.get(name)
         if name in metrics and before is not None:
-            saved = saved_by_round(case.baseline, case.candidate, name)
+            saved = saved_by_round(case.baseline, case.candidate, name) if memory_known else None
             low, high = saved[1:] if saved else tuple(before * pct / 100 for pct in _UNKNOWN_PCT)
             metrics[name] = max(0.0, before - (low if worse else high))
     candidate = case.candidate.model_copy(update={"metrics": metrics})

@@ -184,13 +184,17 @@ def _decide(
     worst, best = (_at(evidence, workloads, end) for end in ("low", "high"))
     paired = all(w.paired for w in workloads)
     if made.decision == "tune":
-        sure = paired and _reason(best, gates) == reason
+        sure = paired and all(map(_has_interval, workloads)) and _reason(best, gates) == reason
         return made.model_copy(update={"confidence": "confirmed" if sure else "unconfirmed"})
     open_points = regression_shortfalls(worst, gates)
     if open_points:
         text = f"not confirmed at the worse end of the intervals: {_joined(open_points)}"
         return conclude("gain_not_confirmed", f"{text}; {made.text}", POLICY, numbers=made.numbers)
     return made.model_copy(update={"confidence": "confirmed" if paired else "unconfirmed"})
+
+
+def _has_interval(workload: RegressionWorkload) -> bool:
+    return workload.saved_ms_low is not None and workload.saved_ms_high is not None
 
 
 def _reason(evidence: RegressionEvidence, gates: Mapping[str, float]) -> str:
