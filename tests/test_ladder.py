@@ -183,6 +183,8 @@ def test_a_ladder_without_a_length_to_compare_fails_and_leaves_no_run_running(
         tp.measure_ladder({**LADDER, "study": "too long"})
     run = store.client.get_run(queries.find_study(store, "too long"))
     assert run.info.status == "FAILED"
+    shown = CliRunner().invoke(cli, ["show", "too long"])
+    assert "is a scope that came to no decision: no length has" in shown.stdout, shown.output
     assert "shorter length" in run.data.tags["trainperf.error"]
 
 
@@ -209,13 +211,21 @@ def test_a_ladder_that_cannot_answer_is_refused(changes: dict[str, Any], told: s
     assert told in str(error.value)
 
 
-def test_the_command_climbs_a_ladder_and_prints_its_verdict(measured: dict[str, Any]) -> None:
+def test_the_command_climbs_a_ladder_and_prints_its_verdict(
+    store: Store, measured: dict[str, Any]
+) -> None:
     settings = ["--set", "optimizer=sgd", "--set", "momentum=0", "--candidate", "checkpoint"]
     words = ["measure", "--ladder", "seq_len=64,128", *settings]
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, done.output
     assert "seq_len 64: baseline 1640.0 MiB (ok, 3 repeats)" in done.stdout
     assert "accept_for_activation_memory_scope" in done.stdout
+    shown = CliRunner().invoke(cli, ["show", queries.find_study(store, "quick: activation scope")])
+    # The same lines, then the studies that it stands on.
+    assert shown.stdout.startswith(done.stdout.rstrip())
+    assert shown.stdout.count("trainperf show ") == 2
+    refused = CliRunner().invoke(cli, ["report", "quick: activation scope"])
+    assert (refused.exit_code, "is a scope and no study" in refused.stderr) == (2, True)
     done = CliRunner().invoke(cli, [*words, "--format", "json"])
     found = json.loads(done.stdout)
     assert (found["decision"], found["verdict"]["comparison_seq_len"]) == ("accept", 128)

@@ -267,11 +267,29 @@ def test_a_regression_is_no_study_and_says_which_it_gathers(store: Store) -> Non
     found = regressed(name="a regression")
     for refused in (
         lambda: tp.compare("a regression"),
+        lambda: tp.report("a regression"),
         lambda: tp.runs(found.study_id),
         lambda: regressed(primary=found.study_id),
     ):
         with pytest.raises(PlanError, match=f"is a regression and no study.*{ids(found)[0]}"):
             refused()
+
+
+def test_a_regression_is_shown_with_its_decision_and_its_studies(store: Store) -> None:
+    found = regressed(name="shown again")
+    shown = CliRunner().invoke(cli, ["show", "shown again"])
+    assert shown.exit_code == 0, shown.output
+    for told in (
+        "primary quick b2-s4",
+        "accept bf16, unconfirmed (benefit_and_guardrails_passed",
+        "next: freeze_candidate_and_thresholds",
+        "regression.json",
+        *(f"trainperf show {study_id}" for study_id in ids(found)),
+    ):
+        assert told in shown.stdout
+    as_json = CliRunner().invoke(cli, ["show", found.study_id[:8], "--format", "json"])
+    assert json.loads(as_json.stdout)["decided"]["decision"]["decision"] == "accept"
+    assert tuple(tp.show(found.study_id).studies) == tuple(ids(found))  # type: ignore[union-attr]
 
 
 def ids(found: Regression) -> list[str]:

@@ -240,7 +240,7 @@ def _recorded(
         {
             names.SCOPE_FILE: report,
             VERDICT_FILE: verdict.to_json(),
-            "scope.json": scope.to_json(),
+            names.LADDER_FILE: scope.to_json(),
         },
         decision,
         scope_note(scope, links_to(store, studies)),

@@ -30,7 +30,6 @@ from trainperf_mlflow.results import CandidateComparison, Status, Study, Variant
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store
 
-REGRESSION_FILE = "regression.json"
 _ROLES = ("primary", "adjacent")
 _SIZES = ("batch_size", "seq_len")
 
@@ -315,6 +314,7 @@ def _workload(
         delta=compared.delta if compared else {},
         pairs=compared.pairs if compared else 0,
         paired=measured_in_blocks(found.candidate.values),
+        contradicted=contradiction(compare(found.baseline.values, found.candidate.values).step_time_ms, time),
         saved_ms_low=time.saved_ms_low if time else None,
         saved_ms_high=time.saved_ms_high if time else None,
         bottleneck_trend=changes[bottleneck].trend if bottleneck in changes else None,
@@ -428,7 +428,7 @@ def _recorded(store: Store, made: Regression) -> Regression:
         finish_gathering_run(
             store,
             run_id,
-            {REGRESSION_FILE: made.to_json()},
+            {names.REGRESSION_FILE: made.to_json()},
             made.decision,
             regression_note(made, links),
             {names.delta_metric(key): value for key, value in primary.delta.items()},

@@ -27,7 +27,8 @@ def report(
         lang: en or zh. What was recorded in words of its own stays as it was recorded.
 
     Raises:
-        PlanError: there is no such study, format or language, or it is not decided yet.
+        PlanError: there is no such study, format or language, or it is not decided yet, or
+            it is a regression or a ladder, which gathers studies and has no report of its own.
         StoreError: the store or the study's records cannot be read.
     """
     for what, value, known in (("format", format, get_args(Format)), ("lang", lang, ("en", "zh"))):
@@ -38,6 +39,7 @@ def report(
     store, study_id = find(study, tracking_uri, experiment)
     files = queries.artifacts(store, study_id)
     if names.COMPARISON_FILE not in files:
+        queries.load_study(store, study_id)  # refuses a run that is no study
         raise PlanError(
             f"study {study_id} is not decided yet, so there is nothing to report; run "
             f"'trainperf compare {study_id}' first"

@@ -10,8 +10,12 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from trainperf_mlflow.reporting.console import columns_of, rendered
+from trainperf_mlflow.decisions.regression_study import Regression
+from trainperf_mlflow.decisions.scope_study import Scope
+from trainperf_mlflow.reporting.console import columns_of, rendered, wrapped
 from trainperf_mlflow.reporting.listing import rows_table
+from trainperf_mlflow.reporting.regression import regression_text
+from trainperf_mlflow.reporting.scope import scope_text
 from trainperf_mlflow.reporting.table import comparison_view
 from trainperf_mlflow.reporting.text import clipped, plain
 from trainperf_mlflow.results import Comparison, Study
@@ -49,6 +53,35 @@ def study_text(
     # A command or an address that is broken into lines can be neither copied nor clicked.
     whole = {"again": plain(study.command), **{name: plain(to) for name, to in links.items()}}
     return "\n".join([text, "", *(f"{name}: {target}" for name, target in whole.items())])
+
+
+def gathering_text(
+    head: Mapping[str, Any],
+    decided: Regression | Scope | None,
+    studies: Sequence[str],
+    links: Mapping[str, str],
+    artifacts: Sequence[str],
+    *,
+    width: int | None = None,
+) -> str:
+    """A regression or a ladder: what was decided, and which studies it stands on.
+
+    Args:
+        head: ``study_id``, ``name``, ``kind`` and ``error`` of its run.
+        decided: None where it came to no decision.
+        studies: the ids of those that it gathers.
+    """
+    if isinstance(decided, Regression):
+        text = regression_text(decided, width=width)
+    elif decided is not None:
+        text = scope_text(decided, width=width)
+    else:
+        why = f"{_line(head['name'])} is a {head['kind']} that came to no decision: "
+        text = wrapped([why + _line(head["error"])], width)
+    lines = ["", "studies", *(f"  trainperf show {study_id}" for study_id in studies)]
+    lines += ["", "artifacts", *(f"  {_line(path)}" for path in artifacts), ""]
+    lines += [f"{name}: {plain(target)}" for name, target in links.items()]
+    return "\n".join([text, *lines])
 
 
 def _section(title: str, parts: Sequence[RenderableType]) -> Iterator[RenderableType]:

@@ -141,17 +141,41 @@ def load_study(store: Store, study_id: str) -> Study:
     try:
         return _artifact(store, study_id, names.STUDY_FILE, Study.from_json)
     except StoreError:
-        with refusals(store.tracking_uri):
-            tags = store.client.get_run(study_id).data.tags
-        kind = tags.get(names.KIND, "study")
-        if kind == "study":
+        run = gathering_run(store, study_id)
+        if run is None:
             raise
-        ids = (tags.get(key, "") for key in (names.PRIMARY_STUDY, names.SCOPE_STUDIES))
-        gathered = ",".join(found for found in ids if found)
+        kind, ids = run.data.tags[names.KIND], gathered_studies(run)
         raise PlanError(
-            f"run {study_id} is a {kind} and no study; give one of the studies that it gathers"
-            + (f" ({gathered.replace(',', ', ')})" if gathered else "")
+            f"run {study_id} is a {kind} and no study; 'trainperf show {study_id}' shows what "
+            "was decided" + (f"; the studies that it gathers are {', '.join(ids)}" if ids else "")
         ) from None
+
+
+def gathering_run(store: Store, run_id: str) -> Run | None:
+    """The run itself where it gathers studies; None of a study.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with refusals(store.tracking_uri):
+        run = store.client.get_run(run_id)
+    return run if run.data.tags.get(names.KIND) in DECIDED_KINDS[1:] else None
+
+
+def gathered_studies(run: Run) -> list[str]:
+    """The ids of the studies that a run gathers, the primary one of a regression first."""
+    keys = (names.PRIMARY_STUDY, names.ADJACENT_STUDIES, names.SCOPE_STUDIES)
+    listed = ",".join(run.data.tags.get(key, "") for key in keys)
+    return [study_id for study_id in listed.split(",") if study_id]
+
+
+def load_gathering(store: Store, run_id: str, file: str, parse: Callable[[bytes], T]) -> T:
+    """What a run that gathers studies decided.
+
+    Raises:
+        StoreError: it decided nothing, or its file is unreadable.
+    """
+    return _artifact(store, run_id, file, parse)
 
 
 def load_comparison(store: Store, study_id: str) -> Comparison:
