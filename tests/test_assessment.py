@@ -294,7 +294,7 @@ def test_the_documentation_has_each_rule_with_its_true_threshold(code: str) -> N
         ([97.0, 97.5, 99.1], "unclear"),  # more than the margin, but not apart
         ([102.9, 103.0, 103.5], "grew"),
         ([99.5, 100.0, 100.9], "same"),
-        ([90.0, 91.0], "unclear"),  # too few
+        ([90.0, 91.0], "unknown"),  # too few
         ([float("nan")] * 3, "unclear"),
     ],
 )
@@ -384,6 +384,12 @@ def test_where_the_cost_moved_is_the_phase_that_grew_and_what_now_comes_first() 
     still = assess_candidate(None, steady, steady)
     assert (still.moved_to, still.relieved) == (None, "same")
     assert still.moved == "nowhere: no phase grew"
+    once = explained(seen=phases(wobble=(1.0,)))
+    other = explained("t", seen=phases("t", shifted(forward=90.0, backward=10.0), wobble=(1.0,)))
+    few = assess_candidate("forward", once, other)
+    assert (few.moved_to, few.moved) == (None, "not known of time (1 repeat of both)")
+    assert {change.trend for change in few.time.values()} == {"unknown"}
+    assert few.text.endswith("not known with fewer than 3 repeats of both")
     # What is nothing to the step is no place for its cost: data doubles to 2 of 100 ms.
     tiny = assess_candidate(
         None, BASELINE, explained("t", seen=phases("t", {**PHASE_MS, "data": 1.9}))

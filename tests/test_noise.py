@@ -142,6 +142,22 @@ def test_the_doctor_says_what_the_machine_is_like_and_what_to_do(
     assert bool(check.remedy) == (status == "warn")
 
 
+@pytest.mark.parametrize(
+    ("cores", "threads", "said", "lower"),
+    [
+        (2, 1, "2 cores cannot hold the others and the 1 thread that trains: stop", False),
+        (1, 1, "1 core cannot hold the others and the 1 thread that trains: stop", False),
+        (2, 2, "2 cores cannot hold the others and the 2 threads that train: stop", True),
+    ],
+)
+def test_fewer_threads_are_advised_only_where_there_can_be_fewer(
+    cores: int, threads: int, said: str, lower: bool
+) -> None:
+    remedy = judge_machine(watch(others_cores=1.8), cores=cores, threads=threads).remedy
+    assert remedy.startswith(said)
+    assert ("OMP_NUM_THREADS" in remedy) == lower
+
+
 # --- reading -----------------------------------------------------------------------------------
 
 

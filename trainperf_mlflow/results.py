@@ -438,7 +438,8 @@ class CandidateComparison(Record):
     convergence: ConvergenceCheck | None = None  # None where it was not asked for
 
 
-Trend = Literal["shrank", "grew", "same", "unclear"]  # beyond the repeats' own spread
+# Beyond the repeats' own spread; ``unknown``: too few repeats to have one.
+Trend = Literal["shrank", "grew", "same", "unclear", "unknown"]
 Verdict = Literal["supported", "refuted", "not_shown"]
 
 

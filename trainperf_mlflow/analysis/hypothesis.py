@@ -54,13 +54,15 @@ def trend(before: Sequence[float], after: Sequence[float], enough: int) -> Trend
     """How values of repeats changed, beyond their own spread and the margin.
 
     They shrank or grew where the two ranges are apart, are the same where all lie within
-    the margin, and else nobody can tell.
+    the margin, and else nobody can tell; ``unknown`` where there are too few of them.
 
     >>> trend([10.0, 11.0, 10.5], [8.0, 8.2, 8.1], 3), trend([10.0], [10.05], 1)
     ('shrank', 'same')
     """
     both = [*before, *after]
-    if min(len(before), len(after)) < enough or not all(map(math.isfinite, both)):
+    if min(len(before), len(after)) < enough:
+        return "unknown"
+    if not all(map(math.isfinite, both)):
         return "unclear"
     margin = MARGIN * abs(statistics.fmean(before))
     saved = statistics.fmean(before) - statistics.fmean(after)
@@ -135,11 +137,10 @@ def _of_phase(
         return "refuted", f"{seen}: it grew"
     if change.trend == "same":
         return "refuted", f"{seen}: it did not shrink"
+    if change.trend == "unknown":
+        return "not_shown", f"{seen}: not known with fewer than {ENOUGH_TIMES} repeats of both"
     if change.trend == "unclear":
-        return "not_shown", (
-            f"{seen}: that is within the repeats' spread, or there are fewer than "
-            f"{ENOUGH_TIMES} of them"
-        )
+        return "not_shown", f"{seen}: that is within the repeats' spread"
     if step.trend != "shrank":
         return "not_shown", (
             f"{seen}: it shrank, but the whole step did not ({_ms(step.before)} -> "
@@ -189,7 +190,10 @@ def _moved(
     said = [f"{phase} grew by {_ms(ms)}" for phase, ms in grown.items()]
     moved_to = max(grown, key=grown.__getitem__, default=None)
     before, after = baseline.bottleneck, candidate.bottleneck
-    if before and after and before != after and _clearly_longer(time, after, before):
+    repeats = min(len(baseline.repeats_ms()), len(candidate.repeats_ms()))
+    if repeats < ENOUGH_TIMES:
+        said.append(f"not known of time ({repeats} repeat{'s' * (repeats != 1)} of both)")
+    elif before and after and before != after and _clearly_longer(time, after, before):
         moved_to = moved_to or after
         said.append(f"{after} instead of {before} takes the most time")
     if another_peak(baseline, candidate):

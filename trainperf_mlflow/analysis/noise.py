@@ -183,8 +183,9 @@ def judge_machine(watch: Watch, cores: int, threads: int) -> Check:
         "quiet": "",
         "noisy": "pairs and the gate stand one neighbour, but studies take longer; stop the "
         "others for small differences",
-        "unfit": f"{cores} cores do not hold the others and the {threads} threads that train: stop "
-        "other programs, wait, or set OMP_NUM_THREADS lower",
+        "unfit": f"{_counted(cores, 'core')} cannot hold the others and the "
+        f"{_counted(threads, 'thread')} that {'trains' if threads == 1 else 'train'}: stop other "
+        + ("programs, or wait" if threads == 1 else "programs, wait, or set OMP_NUM_THREADS lower"),
     }[level]
     return Check(
         check="noise",
@@ -207,6 +208,14 @@ def _measured(variants: Iterable[VariantValues]) -> list[BlockValues]:
 
 def _company(block: BlockValues) -> float:
     return _share(_watch(block).others_cores)
+
+
+def _counted(number: int, noun: str) -> str:
+    """
+    >>> _counted(1, "core"), _counted(2, "core")
+    ('1 core', '2 cores')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _cores(cores: float) -> str:

@@ -224,7 +224,7 @@ def _at(
         trend = by_id[primary.workload_id].bottleneck_trend
         # A phase that changed within its repeats' spread did not clearly shrink.
         if trend is not None:
-            reduced = trend == "shrank" or (end == "high" and trend == "unclear")
+            reduced = trend == "shrank" or (end == "high" and trend in ("unclear", "unknown"))
     return evidence.model_copy(
         update={
             "primary": None if primary is None else row_at(primary),

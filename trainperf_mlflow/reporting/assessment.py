@@ -55,7 +55,7 @@ def _relieved(assessment: Assessment, about: CandidateAssessment) -> str:
     change = about.time.get(assessment.bottleneck or "")
     if change is None:
         return ""
-    said = {"same": "is the same", "unclear": "is within the spread"}
+    said = {"same": "is the same", "unclear": "is within the spread", "unknown": "is not known"}
     times = f"{change.before:.3g} -> {change.after:.3g} ms"
     return f"{assessment.bottleneck} {said.get(change.trend, change.trend)} ({times}); "
 

@@ -264,6 +264,7 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         "trend.grew": Text("grew", "增加"),
         "trend.same": Text("same", "不变"),
         "trend.unclear": Text("within the spread", "在波动范围内"),
+        "trend.unknown": Text("not known: too few repeats", "未知：重复次数太少"),
         "trace": Text("Where a traced step's time goes, ms", "追踪步的时间去向，ms"),
         "part.compute": Text("compute", "计算"),
         "part.exposed_communication": Text("communication alone", "未被掩盖的通信"),
