@@ -140,7 +140,7 @@ def test_it_can_be_repeated_and_checked(seen: Seen) -> None:
     assert "trainperf measure --candidate bf16 --goal step_time" in seen.sections["again"]
     assert "ab" * 32 in seen.sections["evidence"]
     assert "CPU a processor" in seen.sections["noise"]
-    assert "12 pairs of neighbouring blocks from 3 pairs of processes" in seen.sections["noise"]
+    assert "pairs of neighbouring blocks: 12, of processes: 3;" in seen.sections["noise"]
 
 
 def test_a_study_without_phases_says_so_and_has_no_empty_section() -> None:

@@ -225,8 +225,31 @@ def test_the_terminal_shows_parts_that_matter_and_escapes_names() -> None:
     assert [row[1] for row in rows] == ["part", "step", "forward", "optimizer"]
     assert "\x1b" not in str(rows)
     assert roofline_rows([{"name": "failed"}]) == []
+    assert [row[5].split()[-1] for row in rows[1:]] == ["TFLOPS", "TFLOPS", "GB/s"]
     assert mfu_text([{"name": "failed", "mfu": None}]) is None
     assert "\n" not in peaks_text(ROOF.model_copy(update={"device": "two\nlines"}))
+
+
+def test_a_part_without_flops_shows_the_bandwidth_that_it_reached() -> None:
+    point = roofline.roofline_point("optimizer", 1000.0, 0.0, 5e9, ROOF, "fp32")
+    assert point is not None
+    row = roofline_rows([{"name": "plain", "roofline": [point.model_dump()]}])[1]
+    assert row[4:7] == ["5.0 GB/s", f"{ROOF.memory_gb_s:.1f} GB/s", f"{100 * point.fraction:.0f} %"]
+
+
+def test_copies_that_differ_between_processes_are_told_with_the_peaks() -> None:
+    def seen(gb_s: float) -> Attempt:
+        found = attempt(1000.0, 1e12)
+        assert found.phases is not None
+        peaks = ROOF.model_copy(update={"memory_gb_s": gb_s})
+        return found.model_copy(update={"phases": found.phases.model_copy(update={"peaks": peaks})})
+
+    noisy, quiet = (roofline.best_peaks([seen(low), seen(22.1)]) for low in (6.6, 20.0))
+    assert noisy is not None
+    assert noisy.memory_gb_s == 22.1
+    assert "6.6 to 22.1 GB/s by process: a noisy machine" in noisy.source
+    assert quiet is not None
+    assert quiet.source == ROOF.source
 
 
 # --- devices -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from trainperf_mlflow.analysis.explained import Explained, percent
+from trainperf_mlflow.analysis.explained import Explained, mib, percent
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
 from trainperf_mlflow.analysis.hypothesis import another_peak, time_changes
 from trainperf_mlflow.results import Statement, Suggestion
@@ -223,8 +223,8 @@ def optimizer_holds_peak(found: Explained) -> Statement | None:
     return _statement(
         found,
         "optimizer_holds_peak",
-        f"the optimizer phase holds the memory's peak ({top:.0f} MiB, the next phase "
-        f"{second:.0f}): fewer activations cannot lower it",
+        f"the optimizer phase holds the memory's peak ({mib(top)} MiB, the next phase "
+        f"{mib(second)}): fewer activations cannot lower it",
         PHASES_FILE,
         {f"{phase}_peak_mb": mb for phase, mb in peaks.items()},
         None,
@@ -248,7 +248,8 @@ def activations_hold_peak(found: Explained) -> Statement | None:
     return _statement(
         found,
         "activations_hold_peak",
-        f"activations are {parts['activations']:.0f} of the {top:.0f} MiB at the peak, in {phase}",
+        f"activations are {mib(parts['activations'])} of the {mib(top)} MiB at the peak, "
+        f"in {phase}",
         PHASES_FILE,
         {"activations_mb": parts["activations"], "peak_mb": top, "floor_mb": floor},
         None,
@@ -267,7 +268,7 @@ def reserved_near_capacity(found: Explained) -> Statement | None:
     return _statement(
         found,
         "reserved_near_capacity",
-        f"{reserved:.0f} of the device's {capacity:.0f} MiB are reserved: a little more fails",
+        f"{mib(reserved)} of the device's {mib(capacity)} MiB are reserved: a little more fails",
         REPEATS,
         {"share": reserved / capacity, "reserved_mb": reserved, "capacity_mb": capacity},
         RESERVED_OF_DEVICE,
@@ -330,7 +331,7 @@ def peak_moved(baseline: Explained, found: Explained) -> Statement | None:
     return _statement(
         found,
         "peak_moved",
-        f"the memory's peak moved from {before} ({old:.0f} MiB) to {after} ({new:.0f} MiB): "
+        f"the memory's peak moved from {before} ({mib(old)} MiB) to {after} ({mib(new)} MiB): "
         f"what {before} needs is no longer the limit",
         PHASES_FILE,
         {"before_mb": old, "after_mb": new},

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from trainperf_mlflow.analysis.explained import Explained, percent
+from trainperf_mlflow.analysis.explained import Explained, mib, percent
 from trainperf_mlflow.attribution import PHASES
 from trainperf_mlflow.results import CandidateAssessment, PhaseChange, Trend, Verdict
 
@@ -163,7 +163,7 @@ def _of_memory(baseline: Explained, candidate: Explained) -> tuple[Verdict, str]
     if not before or not after:
         return "not_shown", "peak memory was not measured on both sides"
     change = _change(before, after, ENOUGH_PEAKS)
-    seen = f"peak memory {change.before:.1f} -> {change.after:.1f} MiB"
+    seen = f"peak memory {mib(change.before)} -> {mib(change.after)} MiB"
     held = candidate.peak_phase
     why = f"; the {held} phase holds the peak" if held else ""
     if change.trend == "shrank":

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from trainperf_mlflow.attribution import PHASES, Attempt, Peaks, PhaseMeasurement, RooflinePoint
 
 STEP = "step"
+DISTURBED = 1.25  # the best copy of one process over another's; undisturbed they are alike
 COUNTERS = "not_collected"  # the source's word: no hardware counter was read
 # What is known: ``theoretical`` where nothing ran and all is predicted, ``counted`` where a
 # step ran, its operations were counted and its time is held against a data sheet, ``measured``
@@ -93,10 +94,15 @@ def best_peaks(attempts: Iterable[Attempt]) -> Peaks | None:
     if not found:
         return None
     precisions = dict.fromkeys(precision for peaks in found for precision in peaks.tflops)
+    slowest, fastest = (pick(peaks.memory_gb_s for peaks in found) for pick in (min, max))
+    source = found[0].source
+    if fastest > DISTURBED * slowest:
+        source += f"; the memory's {slowest:.3g} to {fastest:.3g} GB/s by process: a noisy machine"
     return found[0].model_copy(
         update={
             "tflops": {p: max(peaks.tflops.get(p, 0.0) for peaks in found) for p in precisions},
-            "memory_gb_s": max(peaks.memory_gb_s for peaks in found),
+            "memory_gb_s": fastest,
+            "source": source,
         }
     )
 

@@ -66,7 +66,7 @@ class Opened:
             seed=self.plan.seed,
         )
         with ExitStack() as stack:
-            teller = None
+            teller, told = None, set[str]()
             if self.progress is not None:
                 teller = stack.enter_context(
                     Progress(rounds * len(self.study.variants), self.progress)
@@ -83,6 +83,8 @@ class Opened:
                     teller.say(problem)
                 if teller is not None:
                     said = detail(attempt) if attempt.status is Status.OK else attempt.error
+                    if said is not None and attempt.status is not Status.OK:
+                        said, told = ("as before" if said in told else said), {*told, said}
                     teller.advance(
                         attempt.variant, attempt.index, rounds, attempt.status.value, said or ""
                     )
@@ -127,8 +129,12 @@ def refuse_nothing_measured(attempts: list[Attempt], what: str) -> None:
     """Raise a MeasurementError where no attempt succeeded, with each variant's reason."""
     if any(attempt.status is Status.OK for attempt in attempts):
         return
-    reasons = dict.fromkeys(f"{a.variant}: {a.status.value}, {a.error}" for a in attempts)
-    raise MeasurementError(f"{what} could be measured of no variant: {'; '.join(reasons)}")
+    stopped: dict[str, dict[str, None]] = {}
+    for attempt in attempts:
+        why = f"{attempt.status.value}, {attempt.error}"
+        stopped.setdefault(why, {})[attempt.variant] = None
+    reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in stopped.items())
+    raise MeasurementError(f"{what} could be measured of no variant: {reasons}")
 
 
 def with_assessment(found: Opened, report: dict[str, Any]) -> dict[str, Any]:

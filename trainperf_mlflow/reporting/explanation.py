@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainperf_mlflow.analysis.explained import mib
 from trainperf_mlflow.attribution import CATEGORIES, PHASES, Peaks
 from trainperf_mlflow.reporting.assessment import why_text
-from trainperf_mlflow.reporting.roofline import ABOVE_ONE, mfu_text, peaks_text, roofline_rows
+from trainperf_mlflow.reporting.roofline import (
+    ABOVE_ONE,
+    TIMED_HERE,
+    mfu_text,
+    peaks_text,
+    roofline_rows,
+)
 from trainperf_mlflow.reporting.text import clipped, number, plain
 from trainperf_mlflow.results import Assessment
 
@@ -33,7 +40,7 @@ def phases_text(report: Mapping[str, Any]) -> str:
         rows = [["variant", *PHASES, "highest in"]]
         for item in with_memory:
             peaks = {p: f.get("peak_allocated_mb") for p, f in item["phase_metrics"].items()}
-            cells = [number(peaks.get(phase), 1) for phase in PHASES]
+            cells = [_mib(peaks.get(phase)) for phase in PHASES]
             rows.append([_name(item["name"]), *cells, item["global_peak_phase"]])
         lines += _table(rows)
         lines += ["", "at the highest peak, MiB"]
@@ -41,8 +48,8 @@ def phases_text(report: Mapping[str, Any]) -> str:
     lines += _roofline(measured)
     savings = report["summary"].get("allocated_memory_saving_mb_by_candidate", {})
     for name, saved in savings.items():
-        parts = ", ".join(f"{phase} {number(value, 1)}" for phase, value in saved.items())
-        lines += ["", f"{_name(name)} saves of the peak, MiB: {parts or 'not comparable'}"]
+        parts = ", ".join(f"{phase} {_change(-value)}" for phase, value in saved.items())
+        lines += ["", f"{_name(name)} against the baseline, peak MiB: {parts or 'not comparable'}"]
     return "\n".join([*lines, *_failures(report), *_why(report), "", NOT_FOR_ADOPTION])
 
 
@@ -80,7 +87,7 @@ def _compositions(items: list[Any]) -> Iterator[list[str]]:
     shown = [c for c in CATEGORIES if any(c in memory for memory in found.values())]
     yield ["variant", *(category.replace("_", " ") for category in shown)]
     for name, memory in found.items():
-        yield [_name(name), *(number(memory.get(category), 1) for category in shown)]
+        yield [_name(name), *(_mib(memory.get(category)) for category in shown)]
 
 
 def _roofline(items: list[Any]) -> list[str]:
@@ -90,6 +97,8 @@ def _roofline(items: list[Any]) -> list[str]:
     peaks = Peaks.model_validate(next(i["peaks"] for i in items if i.get("roofline")))
     mfu = mfu_text(items)
     lines = ["", f"roofline of {peaks_text(peaks)}", *_table(rows), f"  {ABOVE_ONE}"]
+    if peaks.evidence_level == "measured":
+        lines.append(f"  {TIMED_HERE}")
     return lines if mfu is None else [*lines, "", mfu]
 
 
@@ -99,12 +108,25 @@ def _why(report: Mapping[str, Any]) -> list[str]:
 
 
 def _failures(report: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{_name(item['name'])}: {item['status']}, "
-        f"{clipped(plain(item.get('error') or ''), _ERROR_CHARS)}"
-        for item in report["candidates"]
-        if item["status"] != "ok"
-    ]
+    """Each reason once, with the variants that it stopped."""
+    stopped: dict[str, list[str]] = {}
+    for item in report["candidates"]:
+        if item["status"] != "ok":
+            why = f"{item['status']}, {clipped(plain(item.get('error') or ''), _ERROR_CHARS)}"
+            stopped.setdefault(why, []).append(_name(item["name"]))
+    return [f"{', '.join(names)}: {why}" for why, names in stopped.items()]
+
+
+def _mib(size: float | None) -> str:
+    return "-" if size is None else mib(size)
+
+
+def _change(size: float) -> str:
+    """
+    >>> _change(2.04), _change(-0.01)
+    ('+2.0', '0.0')
+    """
+    return f"{'+' * (round(size, 1) > 0)}{mib(size)}"
 
 
 def _name(name: str) -> str:

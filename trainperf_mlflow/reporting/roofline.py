@@ -14,12 +14,17 @@ ABOVE_ONE = (
     "reached: of what the limit allows, with each operation's bytes read and written anew; "
     "above 100 %, caches saved some"
 )
+TIMED_HERE = (
+    "these peaks were timed beside whatever else ran: other programs lower them, and raise what "
+    "seems reached, so compare within this run only"
+)
+_MS_PER_S, _GIGA = 1e3, 1e9
 WORTH_A_ROW = 0.01  # of the step's time
 
 
 def roofline_rows(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """A heading and one row per variant and part, for those variants that have a roofline."""
-    rows = [["variant", "part", "peak of", "FLOP/byte", "TFLOPS", "attainable", "reached", "limit"]]
+    rows = [["variant", "part", "peak of", "FLOP/byte", "does", "could do", "reached", "limit"]]
     for item in items:
         name = plain(item["name"])
         points = item.get("roofline") or []
@@ -32,14 +37,24 @@ def roofline_rows(items: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                     point["name"],
                     point["precision"],
                     number(point["intensity"], 2),
-                    number(point["achieved_tflops"], 3),
-                    number(point["attainable_tflops"], 3),
+                    *_rates(point),
                     f"{100 * point['fraction']:.0f} %",
                     point["bound"],
                 ]
             )
             name = ""
     return rows if len(rows) > 1 else []
+
+
+def _rates(point: Mapping[str, Any]) -> tuple[str, str]:
+    """What a part does and what it could: of its FLOPs, or of its bytes where it has none."""
+    if point["flops"] > 0:
+        done, possible, unit = point["achieved_tflops"], point["attainable_tflops"], "TFLOPS"
+    else:
+        done = point["moved_bytes"] / _GIGA / (point["time_ms"] / _MS_PER_S)
+        possible, unit = done / point["fraction"], "GB/s"
+    digits = 3 if unit == "TFLOPS" else 1
+    return f"{number(done, digits)} {unit}", f"{number(possible, digits)} {unit}"
 
 
 def peaks_text(peaks: Peaks) -> str:

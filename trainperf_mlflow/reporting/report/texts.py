@@ -388,7 +388,7 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
             "机器没有校准：相同代码可能相差多少为假定值。",
         ),
         "noise.pairs": Text(
-            "{variant}: {pairs} pairs of neighbouring blocks from {processes} pairs of processes; "
+            "{variant}: pairs of neighbouring blocks: {pairs}, of processes: {processes}; "
             "other programs disturbed {disturbed}.",
             "{variant}：{processes} 对进程的 {pairs} 对相邻测量块，其中 {disturbed} "
             "对受到其他程序干扰。",
