@@ -68,7 +68,11 @@ def commands(page: Path) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-ALL_COMMANDS = list(dict.fromkeys(command for page in PAGES for command in commands(page)))
+# tests/test_chain.py runs the chain, as it is shown and in order.
+CHAIN = REPOSITORY / "docs" / "chain.md"
+ALL_COMMANDS = list(
+    dict.fromkeys(command for page in PAGES if page != CHAIN for command in commands(page))
+)
 
 
 def words_of(command: str) -> list[str]:
