@@ -14,7 +14,11 @@ from click.testing import CliRunner, Result
 from command import REPOSITORY, trainperf
 from made_traces import ONE_STEP_US, document, one_step, write_trace
 
+from trainperf_mlflow import api
+from trainperf_mlflow.analysis.traces_comparing import compare_traces
+from trainperf_mlflow.analysis.traces_results import Change, verdict
 from trainperf_mlflow.cli.trace import trace
+from trainperf_mlflow.reporting.traces import _ratio
 
 
 def run(*arguments: str | Path) -> Result:
@@ -78,6 +82,50 @@ def test_the_terminal_shows_two_traces_side_by_side(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "vanished" in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
+
+
+def test_traces_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    files = [tmp_path / folder / "trace.json" for folder in ("old", "new")]
+    for file in files:
+        file.parent.mkdir()
+        write_trace(file, one_step())
+    shown = run(*files).stdout
+    assert "old/trace.json" in shown
+    assert "new/trace.json" in shown
+    assert "1 step, 1.00 ms\n" in shown
+    assert "grew" not in shown
+
+
+def test_kernels_whose_long_names_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    def renamed(end: str) -> list[dict[str, Any]]:
+        long = "gemm_" * 40 + end
+        return [
+            {**one, "name": long if one["name"].startswith("ampere") else one["name"]}
+            for one in one_step()
+        ]
+
+    files = [write_trace(tmp_path / f"{end}.json", renamed(end)) for end in ("relu", "tanh")]
+    rows = [line.split()[0] for line in run(*files).stdout.splitlines() if "gemm_gemm" in line]
+    assert any(row.endswith("relu") for row in rows)
+    assert any(row.endswith("tanh") for row in rows)
+
+
+def test_a_change_below_half_a_percent_is_none_and_a_large_one_a_factor() -> None:
+    def change(after_us: float) -> Change:
+        return Change(name="x", before_us=100.0, after_us=after_us)
+
+    assert [verdict(change(us)) for us in (100.4, 99.6, 101.0, 99.0)] == [
+        *("same", "same", "grew", "shrank")
+    ]
+    assert [_ratio(change(us)) for us in (150.0, 18_584.0)] == ["+50", "186 x"]
+
+
+def test_other_devices_and_numbers_of_processes_are_told(tmp_path: Path) -> None:
+    one = api.trace(write_trace(tmp_path / "one.json", one_step()))
+    other = one.model_copy(update={"device": "NVIDIA V100", "world_size": 4})
+    told = compare_traces(one, other).missing
+    assert any("the devices differ" in text and "NVIDIA V100" in text for text in told)
+    assert any("1 and 4 processes" in text for text in told)
 
 
 def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -89,6 +89,14 @@ def _missing(before: TraceAnalysis, after: TraceAnalysis, per_step: bool) -> lis
             "only one trace has a device: its parts mean something else, and operators are "
             "compared by their time on the host"
         )
+    elif before.device != after.device:
+        found.append(f"the devices differ ({before.device}, {after.device}), not only the code")
+    sizes = [trace.world_size or 1 for trace in (before, after)]
+    if sizes[0] != sizes[1]:
+        found.append(
+            f"{sizes[0]} and {sizes[1]} processes took part, so communication and the work of "
+            "each are not the same"
+        )
     both = [text for text in before.missing if text in after.missing]
     found += [f"both: {text}" for text in both]
     for label, trace in (("first", before), ("second", after)):

@@ -11,6 +11,9 @@ class _Result(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+SAME = 0.005  # a smaller share than that is no change that a table of whole percents shows
+
+
 class Breakdown(_Result):
     """A stretch of time and its disjoint parts, which add up to it."""
 
@@ -171,7 +174,7 @@ class TraceComparison(_Result):
 
 
 def verdict(change: Change) -> str:
-    """One of grew, shrank, new, vanished, same.
+    """One of grew, shrank, new, vanished, same, the last within half a percent.
 
     >>> verdict(Change(name="x", before_us=None, after_us=1.0))
     'new'
@@ -180,6 +183,8 @@ def verdict(change: Change) -> str:
         return "new"
     if change.after_us is None:
         return "vanished"
+    if abs(change.delta_us) < SAME * max(abs(change.before_us), abs(change.after_us)):
+        return "same"
     return "grew" if change.delta_us > 0 else "shrank" if change.delta_us < 0 else "same"
 
 

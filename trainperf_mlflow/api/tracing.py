@@ -29,4 +29,19 @@ def compare_traces(before: str | Path, after: str | Path) -> TraceComparison:
     """
     from trainperf_mlflow.analysis import traces_comparing
 
-    return traces_comparing.compare_traces(trace(before), trace(after))
+    found = [trace(file) for file in (before, after)]
+    names = _told_apart(Path(before).absolute(), Path(after).absolute())
+    named = [one.model_copy(update={"file": name}) for one, name in zip(found, names, strict=True)]
+    return traces_comparing.compare_traces(*named)
+
+
+def _told_apart(one: Path, other: Path) -> tuple[str, str]:
+    """The files' names, with as many of their folders as make them differ.
+
+    >>> _told_apart(Path("/a/old/t.json"), Path("/a/new/t.json"))
+    ('old/t.json', 'new/t.json')
+    """
+    parts = 1
+    while one != other and one.parts[-parts:] == other.parts[-parts:]:
+        parts += 1
+    return "/".join(one.parts[-parts:]), "/".join(other.parts[-parts:])

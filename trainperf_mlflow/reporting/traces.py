@@ -24,6 +24,7 @@ _NAME_CHARS = 300
 _US_PER_MS = 1000.0
 # Changes below this share of the step are no news.
 _NEWS = 0.001
+_FACTOR_FROM = 1000  # percent
 _COLOURS = {"grew": "red", "new": "red", "shrank": "green", "vanished": "green", "same": "dim"}
 
 
@@ -81,7 +82,8 @@ def _heading(trace: TraceAnalysis) -> Text:
         else (f", rank {trace.rank} of {trace.world_size}")
     )
     steps = (
-        f"{trace.steps} step{'s' * (trace.steps > 1)}, {_ms(trace.total_us / trace.steps)} ms each"
+        f"{trace.steps} step{'s' * (trace.steps > 1)}, "
+        f"{_ms(trace.total_us / trace.steps)} ms{' each' * (trace.steps > 1)}"
         if trace.steps
         else f"no steps marked, {_ms(trace.total_us)} ms in all"
     )
@@ -203,20 +205,25 @@ def _changes(title: str, changes: Iterable[Change], *, all_of_them: bool = False
         word = verdict(change)
         if not all_of_them and not change.delta_us and not change.before_us:
             continue
-        ratio = (
-            f"{100 * change.delta_us / change.before_us:+.0f}"
-            if change.before_us and change.after_us is not None
-            else "-"
-        )
         table.add_row(
             _name(change.name.replace("_", " ") if all_of_them else change.name),
             _ms(change.before_us),
             _ms(change.after_us),
-            f"{change.delta_us / _US_PER_MS:+.2f}",
-            ratio,
+            ("-" if change.delta_us < 0 else "+") + _ms(abs(change.delta_us)),
+            _ratio(change),
             Text(word, style=_COLOURS[word]),
         )
     return table
+
+
+def _ratio(change: Change) -> str:
+    """In percent; as a factor where percents say nothing any more."""
+    if not change.before_us or change.after_us is None:
+        return "-"
+    percent = 100 * change.delta_us / change.before_us
+    if percent >= _FACTOR_FROM:
+        return f"{change.after_us / change.before_us:.0f} x"
+    return f"{percent:+.0f}"
 
 
 def _limits(missing: Iterable[str]) -> list[RenderableType]:
@@ -239,13 +246,33 @@ def _fit(table: Table, width: int) -> None:
     for column in table.columns[1:]:
         cells = [str(column.header), *(str(cell) for cell in column.cells)]
         numbers += max(len(cell) for cell in cells) + 3
-    table.columns[0].max_width = max(width - numbers - 2, 20)
+    limit = max(width - numbers - 2, 20)
+    table.columns[0].max_width = limit
+    cells = [cell for cell in table.columns[0].cells if isinstance(cell, Text)]
+    for cell, short in zip(cells, _told_apart([c.plain for c in cells], limit), strict=True):
+        cell.plain = short
 
 
-def _name(text: str) -> str:
+def _told_apart(names: list[str], limit: int) -> list[str]:
+    """Long names clipped at their end, or around their middle where others would look the same.
+
+    >>> _told_apart(["gemm_128_relu_nn", "gemm_128_relu_tn", "sum"], 11)
+    ['gemm...u_nn', 'gemm...u_tn', 'sum']
+    """
+    heads = [name[: limit - 3] for name in set(names)]
+    head = (limit - 3) // 2
+    return [
+        clipped(name, limit)
+        if len(name) <= limit or heads.count(name[: limit - 3]) < 2
+        else f"{name[:head]}...{name[-(limit - 3 - head) :]}"
+        for name in names
+    ]
+
+
+def _name(text: str) -> Text:
     """A kernel's name without what all of them have in common."""
     short = text.replace("(anonymous namespace)::", "").replace("at::native::", "")
-    return clipped(plain(short.removeprefix("void ")), _NAME_CHARS)
+    return Text(clipped(plain(short.removeprefix("void ")), _NAME_CHARS))
 
 
 def _ms(us: float | None) -> str:
