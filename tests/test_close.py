@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from closing_studies import add_regression, artifact_of, record_closable
+from closing_studies import a_block, add_regression, artifact_of, record_closable
 from made_reports import PUBLISHED, document
 from recorded_studies import a_store, clean_surroundings, record
 
@@ -18,6 +18,8 @@ from trainperf_mlflow.cli import cli
 from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.evidence.formats import closing, parse
 from trainperf_mlflow.evidence.manifest import Manifest
+from trainperf_mlflow.reporting.closing import closure_text
+from trainperf_mlflow.results import Block
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.store import Store
 
@@ -138,6 +140,24 @@ def test_each_lack_is_listed_and_keeps_the_candidate_from_acceptance(store: Stor
     unbudgeted = record_closable(store, "unbudgeted", policy="training").study_id
     found = closed_json(store, unbudgeted, "--check")
     assert "memory_budget" in found["candidates"][0]["missing_evidence"]
+
+
+def test_a_throughput_that_the_pairs_contradict_is_not_confirmed_and_says_so(store: Store) -> None:
+    def blocks(wall_ms: float, step_ms: float) -> tuple[Block, ...]:
+        made = [a_block(0, index, step_ms + index / 10) for index in range(6)]
+        return tuple(block.model_copy(update={"wall_ms": wall_ms}) for block in made)
+
+    sides = {
+        "baseline": {"blocks": blocks(300.0, 45.0)},
+        "checkpoint": {"blocks": blocks(130.0, 60.0)},
+    }
+    study_id = record_closable(store, "opposite", policy="training", change=sides).study_id
+    found = closed_json(store, study_id, "--check")
+    assert found["candidates"][0]["throughput_ratio"] > 2
+    assert "confirmed_gain" in found["candidates"][0]["missing_evidence"]
+    assert found["decision"] != "accept"
+    assert "contradicted_by_pairs" in "".join(found["limitations"])
+    assert "the pairs count" in closure_text(found)
 
 
 @pytest.mark.parametrize(

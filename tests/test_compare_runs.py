@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from closing_studies import a_block, closable_study, measured_repeat
 from recorded_studies import a_repeat, a_store, a_study, clean_surroundings
 
 from trainperf_mlflow import api
@@ -154,6 +155,29 @@ def test_a_single_repeat_can_be_a_side(store: Store) -> None:
     made = api.compare_runs(recorder.variant_runs["baseline"], repeat.info.run_id)
     assert made.baseline is not None
     assert (len(made.baseline.repeats), made.candidates[0].delta["step_time_ms"]) == (3, 20.0)
+
+
+@pytest.mark.parametrize("goal", [None, "step_time", "samples_per_s", "peak_mem"])
+def test_sides_of_one_study_are_compared_by_their_pairs_whatever_their_means_say(
+    store: Store, goal: str | None
+) -> None:
+    recorder = Recorder.start(store, closable_study("opposite", policy="training"))
+    for index in range(3):
+        for name, wall_ms, step_ms in (("baseline", 300.0, 45.0), ("checkpoint", 130.0, 60.0)):
+            blocks = [a_block(index, block, step_ms + block / 10) for block in range(6)]
+            slow = tuple(block.model_copy(update={"wall_ms": wall_ms}) for block in blocks)
+            recorder.record_repeat(measured_repeat(recorder.study_id, name, index, blocks=slow))
+    recorder.kill()
+    sides = recorder.variant_runs["baseline"], recorder.variant_runs["checkpoint"]
+    made = api.compare_runs(*sides, goal=goal)
+    (candidate,) = made.candidates
+    assert candidate.delta["step_time_ms"] > 50
+    assert candidate.delta["step_time_pct"] < -20
+    assert (candidate.pairs, candidate.time is None) == (3, False)
+    assert "saves" not in candidate.note.partition("peak memory")[2]
+    assert "the pairs count" in "".join(made.warnings)
+    for decision in (candidate.decision, *candidate.other_decisions.values()):
+        assert decision.decision != "accept"
 
 
 def test_models_data_and_settings_of_studies_are_compared_by_content(store: Store) -> None:

@@ -20,6 +20,7 @@ from trainperf_mlflow.decisions.regression_study import (
     decide_regression,
 )
 from trainperf_mlflow.errors import PlanError
+from trainperf_mlflow.reporting.regression import regression_text
 from trainperf_mlflow.results import Variant, Workload
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store
@@ -319,6 +320,34 @@ def guarded(*workloads: RegressionWorkload) -> tuple[str, str]:
     contract = RegressionContract(baseline_id="a", candidate_id="b", changed_variable="c")
     made = decide_regression("r", contract, workloads, "backward").decision
     return made.reason, made.confidence
+
+
+def test_a_gain_that_the_pairs_contradict_passes_no_gate_and_is_told() -> None:
+    said = "the plain means say 20 ms faster, the pairs measured side by side 18 % slower"
+    fine = in_pairs(-3.0, 21.0, "adjacent")
+    for low, high in ((None, None), (-9.0, -1.0), (10.0, 30.0)):
+        against = in_pairs(low, high, contradicted=said)
+        for workloads in (
+            (against, fine),
+            (in_pairs(10.0, 30.0), in_pairs(-3.0, 21.0, "adjacent", contradicted=said)),
+        ):
+            assert guarded(*workloads) == ("gain_not_confirmed", "unconfirmed")
+            contract = RegressionContract(baseline_id="a", candidate_id="b", changed_variable="c")
+            made = decide_regression("r", contract, workloads, "backward")
+            assert said in made.decision.text
+            assert said in regression_text(made)
+            # Neither is a tune for another reason confirmed.
+            tuned = decide_regression("r", contract, workloads, "forward").decision
+            assert (tuned.decision, tuned.confidence) == ("tune", "unconfirmed")
+
+
+def test_a_tune_of_workloads_without_intervals_is_not_confirmed() -> None:
+    contract = RegressionContract(baseline_id="a", candidate_id="b", changed_variable="c")
+    for low, confidence in ((None, "unconfirmed"), (20.0, "confirmed")):
+        ends: tuple[Any, Any] = (low, low and 25.0)
+        workloads = (in_pairs(*ends, bottleneck_trend="grew"), in_pairs(*ends, "adjacent"))
+        made = decide_regression("r", contract, workloads, "forward").decision
+        assert (made.decision, made.confidence) == ("tune", confidence)
 
 
 def test_an_accept_stands_where_it_holds_at_the_worse_end_of_every_interval() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trainperf_mlflow
+from trainperf_mlflow.decisions.evidence import measured_in_blocks
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import EvidenceError, PlanError
@@ -37,9 +38,9 @@ def compare_runs(
 ) -> Comparison:
     """Decide about one MLflow run against another, if both trained the same workload.
 
-    The runs may be ours or anyone's, so nothing is written to them. They were not
-    measured in pairs: the bare rule decides, and nothing is confirmed. What could not be
-    checked is among the comparison's warnings.
+    The runs may be ours or anyone's, so nothing is written to them. Runs of one study were
+    measured side by side, and their pairs count; others were not: the bare rule decides, and
+    nothing is confirmed. What could not be checked is among the comparison's warnings.
 
     Args:
         baseline: a run id, a unique prefix of one, or a run's name (the newest of it); a
@@ -72,13 +73,15 @@ def compare_runs(
     workload, machine = same_run_workload(new, old, changed), same_environment(new, old)
     _refuse(workload, machine, allow_environment_difference)
     made = decide_study(_question(before, after, goal), (before.values, _changing(after, changed)))
+    paired = measured_in_blocks(before.values) and measured_in_blocks(after.values)
     return made.model_copy(
         update={
-            # No round of one belongs to a round of the other.
-            "candidates": tuple(c.model_copy(update={"pairs": 0}) for c in made.candidates),
+            "candidates": made.candidates
+            if paired
+            else tuple(c.model_copy(update={"pairs": 0}) for c in made.candidates),
             "warnings": (
                 *made.warnings,
-                *_statements(before, after),
+                *_statements(before, after, paired),
                 *_several(after, changed),
                 *_differences(machine.mismatches, other_differences(new, old, changed)),
                 *_unchecked(workload, machine),
@@ -147,8 +150,9 @@ def _listed(mismatches: Sequence[Mismatch]) -> str:
     return "; ".join(f"{m.field} is {shown(m.wanted)} and {shown(m.found)}" for m in mismatches)
 
 
-def _statements(before: Side, after: Side) -> Iterator[str]:
-    yield "the runs were not measured in pairs, so nothing is confirmed by an interval"
+def _statements(before: Side, after: Side, paired: bool) -> Iterator[str]:
+    if not paired:
+        yield "the runs were not measured in pairs, so nothing is confirmed by an interval"
     for side in (before, after):
         yield from (f"{side.values.name}: {note}" for note in side.notes)
 

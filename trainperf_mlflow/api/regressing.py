@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from trainperf_mlflow.analysis.compare import compare
 from trainperf_mlflow.analysis.explained import Explained
 from trainperf_mlflow.analysis.hypothesis import time_changes
+from trainperf_mlflow.analysis.side_by_side import contradiction
 from trainperf_mlflow.decisions.evidence import measured_in_blocks
 from trainperf_mlflow.decisions.regression import GATES, MEMORY, RegressionContract
 from trainperf_mlflow.decisions.regression_study import (
@@ -314,7 +315,9 @@ def _workload(
         delta=compared.delta if compared else {},
         pairs=compared.pairs if compared else 0,
         paired=measured_in_blocks(found.candidate.values),
-        contradicted=contradiction(compare(found.baseline.values, found.candidate.values).step_time_ms, time),
+        contradicted=contradiction(
+            compare(found.baseline.values, found.candidate.values).step_time_ms, time
+        ),
         saved_ms_low=time.saved_ms_low if time else None,
         saved_ms_high=time.saved_ms_high if time else None,
         bottleneck_trend=changes[bottleneck].trend if bottleneck in changes else None,

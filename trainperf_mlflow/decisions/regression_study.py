@@ -60,6 +60,7 @@ class RegressionWorkload(Record):
     pairs: int = 0
     paired: bool = False  # measured in pairs: the interval below bounds its gain
     saved_ms_low: float | None = None
+    contradicted: str | None = None  # what the pairs say against the means that the rule reads
     saved_ms_high: float | None = None
     bottleneck_trend: Trend | None = None  # of the original bottleneck; None: not measured
     effect_verified: bool | None = None
@@ -174,7 +175,9 @@ def _decide(
     gates: Mapping[str, float],
 ) -> Decision:
     reason = _reason(evidence, gates)
-    made = conclude(reason, _text(evidence, shortfalls), POLICY, numbers=_numbers(evidence, gates))
+    against = [f"{w.workload_id}: {w.contradicted}" for w in workloads if w.contradicted]
+    text = "; ".join((*against, _text(evidence, shortfalls)))
+    made = conclude(reason, text, POLICY, numbers=_numbers(evidence, gates))
     if made.decision == "reject":
         return made
     idle = [w.workload_id for w in workloads if w.effect_verified is False]
@@ -184,11 +187,17 @@ def _decide(
     worst, best = (_at(evidence, workloads, end) for end in ("low", "high"))
     paired = all(w.paired for w in workloads)
     if made.decision == "tune":
-        sure = paired and all(map(_has_interval, workloads)) and _reason(best, gates) == reason
+        sure = (
+            paired
+            and not against
+            and all(map(_has_interval, workloads))
+            and _reason(best, gates) == reason
+        )
         return made.model_copy(update={"confidence": "confirmed" if sure else "unconfirmed"})
     open_points = regression_shortfalls(worst, gates)
-    if open_points:
-        text = f"not confirmed at the worse end of the intervals: {_joined(open_points)}"
+    if open_points or against:
+        points = _joined(open_points) or "the pairs contradict the means"
+        text = f"not confirmed at the worse end of the intervals: {points}"
         return conclude("gain_not_confirmed", f"{text}; {made.text}", POLICY, numbers=made.numbers)
     return made.model_copy(update={"confidence": "confirmed" if paired else "unconfirmed"})
 

@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 
 from pydantic import JsonValue
 
+from trainperf_mlflow.analysis.compare import compare
+from trainperf_mlflow.analysis.side_by_side import contradiction
 from trainperf_mlflow.decisions.activation_scope import (
     ActivationScope,
     assess_activation_memory_scope,
@@ -308,7 +310,7 @@ def _lacking(found: Closable, baseline: VariantValues, variant: VariantValues) -
         yield "three_repeats"
     if variant.effect_verified is False:
         yield "change_in_effect"
-    if _unconfirmed(found, variant):
+    if _unconfirmed(found, variant) or _contradicted(found, baseline, variant):
         yield "confirmed_gain"
     if not pair <= _with_traces(found):
         yield "profile_trace"
@@ -333,6 +335,15 @@ def _unconfirmed(found: Closable, variant: VariantValues) -> bool:
     return decided is not None and (
         decided.reason in _OPEN_REASONS or decided.confidence == "unfit"
     )
+
+
+def _contradicted(found: Closable, baseline: VariantValues, variant: VariantValues) -> bool:
+    """Whether the pairs say the opposite of the mean rates that the throughput gate reads."""
+    item = next(
+        (c for c in found.exported.comparison.candidates if c.variant == variant.name), None
+    )
+    times = compare(baseline, variant).step_time_ms
+    return item is not None and contradiction(times, item.time) is not None
 
 
 def _ok_repeats(variant: VariantValues) -> int:
@@ -367,6 +378,9 @@ def _limitations(found: Closable, manifest: Manifest) -> Iterable[str]:
         yield "memory_is_that_of_tracked_tensors_and_not_of_an_accelerator"
     if not all(v.quality_checked for v in exported.variants):
         yield "quality_was_not_checked_on_held_out_text"
+    baseline = next(v for v in exported.variants if v.role == "baseline")
+    if any(_contradicted(found, baseline, v) for v in exported.variants if v is not baseline):
+        yield "mean_throughput_is_contradicted_by_pairs_measured_side_by_side"
     if any(artifact.fixed_at == "close" for artifact in manifest.artifacts):
         yield "some_artifacts_were_first_hashed_at_the_close"
 

@@ -42,6 +42,11 @@ def _lines(closure: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {next_line(closure['next_action'])}"
     for record in closure["candidates"]:
         yield f"  {record['name']}: {record['decision']}; {_gates(record)}"
+    if "mean_throughput_is_contradicted_by_pairs_measured_side_by_side" in closure["limitations"]:
+        yield (
+            "  ! the throughput is that of plain means, and the pairs measured side by side say "
+            "the opposite; the pairs count, so the gain is not confirmed"
+        )
     scope = closure["decision_scopes"]["activation_memory_mechanism"]
     yield (
         f"activation memory alone: {scope['decision']} ({scope['reason']}); "

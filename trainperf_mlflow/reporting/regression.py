@@ -104,7 +104,10 @@ def _lines(found: Regression) -> Iterator[str]:
             why = workload.error or workload.record.get("status")
             yield f"{workload.role} {workload.workload_id}: failed: {why}"
         else:
-            yield f"{workload.role} {workload.workload_id}: {_gains(row)}{_others(workload)}"
+            against = f"; {workload.contradicted}" if workload.contradicted else ""
+            yield (
+                f"{workload.role} {workload.workload_id}: {_gains(row)}{_others(workload)}{against}"
+            )
 
 
 def _ordered(found: Regression) -> list[RegressionWorkload]:

@@ -72,9 +72,11 @@ def load_sides(
     with refusals(store.tracking_uri):
         runs = [find_run(store, ref) for ref in (baseline, candidate)]
         _check_mapped(runs, metrics)
-        return _side(store, runs[0], "baseline", metrics), _side(
-            store, runs[1], "candidate", metrics
-        )
+        before = _side(store, runs[0], "baseline", metrics)
+        after = _side(store, runs[1], "candidate", metrics)
+    studies = {run.data.tags.get(names.STUDY_ID) for run in runs}
+    # Only the rounds of one study were measured next to each other.
+    return (before, after) if len(studies) == 1 else (_unpaired(before), _unpaired(after))
 
 
 def _side(store: Store, run: Run, role: Role, metrics: Mapping[str, str]) -> Side:
@@ -261,9 +263,15 @@ def _check_mapped(runs: Sequence[Run], metrics: Mapping[str, str]) -> None:
 
 
 def _named(values: VariantValues, run: Run, role: Role) -> VariantValues:
-    """Under a name that tells the two apart, and without blocks: they were not paired."""
-    bare: list[Any] = [repeat.model_copy(update={"blocks": ()}) for repeat in values.repeats]
+    """Under a name that tells the two apart."""
     title = f"{run.info.run_name or 'run'} {str(run.info.run_id)[:_ID_CHARS]}"
     if run.data.tags.get(names.KIND) == "study":
         title += f" ({values.name})"
-    return values.model_copy(update={"name": title, "role": role, "repeats": tuple(bare)})
+    return values.model_copy(update={"name": title, "role": role})
+
+
+def _unpaired(side: Side) -> Side:
+    """Without blocks: no round of one belongs to a round of the other."""
+    bare: list[Any] = [repeat.model_copy(update={"blocks": ()}) for repeat in side.values.repeats]
+    values = side.values.model_copy(update={"repeats": tuple(bare)})
+    return side.model_copy(update={"values": values})
