@@ -248,9 +248,10 @@ def _fit(table: Table, width: int) -> None:
         numbers += max(len(cell) for cell in cells) + 3
     limit = max(width - numbers - 2, 20)
     table.columns[0].max_width = limit
-    cells = [cell for cell in table.columns[0].cells if isinstance(cell, Text)]
-    for cell, short in zip(cells, _told_apart([c.plain for c in cells], limit), strict=True):
-        cell.plain = short
+    names = [cell for cell in table.columns[0].cells if isinstance(cell, Text)]
+    shortened = _told_apart([name.plain for name in names], limit)
+    for name, short in zip(names, shortened, strict=True):
+        name.plain = short
 
 
 def _told_apart(names: list[str], limit: int) -> list[str]:
