@@ -250,6 +250,23 @@ def test_compare_prints_a_closed_study_and_tags_nothing(store: Store, whole: str
     assert tags_of(store, whole) == before
 
 
+def test_a_closed_studys_decision_is_told_with_its_label_beside_the_measured_one(
+    store: Store, whole: str
+) -> None:
+    made = tp.compare(whole, tracking_uri=store.tracking_uri)
+    assert made.closed is not None
+    assert (made.closed.label, made.closed.decision) == ("whole-v1", "accept")
+    rows = tp.decisions(tracking_uri=store.tracking_uri).set_index("study_id")
+    assert rows.loc[whole, "closed"] == "whole-v1"
+    assert rows.loc[whole, "measured_decision"] == made.decision.decision
+    where = ("--tracking-uri", store.tracking_uri)
+    for command in ("compare", "show", "report"):
+        wanted = ("--format", "markdown") if command == "report" else ()
+        shown = CliRunner().invoke(cli, [command, whole, *wanted, *where])
+        assert shown.exit_code == 0, shown.output
+        assert "whole-v1" in shown.stdout
+
+
 def test_only_a_whole_study_is_closed(store: Store) -> None:
     run = store.client.create_run(
         store.experiment_id, tags={names.KIND: "study", names.STUDY: "x"}, run_name="running"

@@ -522,6 +522,16 @@ class Noise(Record):
     measured_again: int  # blocks, because they or their neighbours were disturbed
 
 
+class Closed(Record):
+    """How a study was closed: the decision that stands, beside the one that was measured."""
+
+    label: str
+    decision: str
+    reason: str
+    next_action: str
+    confidence: str
+
+
 class Comparison(Record):
     """A study's comparison and decision: ``comparison.json``."""
 
@@ -543,6 +553,7 @@ class Comparison(Record):
     assessment: Assessment | None = None
     noise: Noise | None = None  # None where no blocks are known
     calibration: Calibration | None = None  # what a study cites, or what a calibration found
+    closed: Closed | None = None  # only where it is read back: a closed study's own decision
 
     def summary(self) -> dict[str, Any]:
         """The object that ``--format json`` prints: the decision's fields at the top level."""
@@ -598,6 +609,7 @@ class Comparison(Record):
             "assessment": _dumped(self.assessment),
             "noise": _dumped(self.noise),
             "calibration": _dumped(self.calibration),
+            "closed": _dumped(self.closed),
         }
 
 

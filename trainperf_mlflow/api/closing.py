@@ -200,6 +200,7 @@ def _close(
         texts,
         {
             names.CLOSED: label,
+            names.MEASURED_DECISION: comparison.decision.decision,
             names.HANDOFF: HANDOFF,
             names.BEST_CANDIDATE: best,
             names.SCOPE_STUDY: links.scope,

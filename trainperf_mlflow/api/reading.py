@@ -95,6 +95,7 @@ def decide_again(
         closed_label,
         send_assessment,
         study_files,
+        with_close,
     )
     from trainperf_mlflow.tracking.writing import send_comparison
 
@@ -106,7 +107,8 @@ def decide_again(
     comparison = assessed(store, decide_study(study, variants), variants, files)
     comparison = beside_published(study, comparison)
     if closed_label(store, study_id) is not None:
-        return comparison  # what the study is tagged with belongs to the close
+        # What the study is tagged with belongs to the close.
+        return with_close(store, comparison)
     send_comparison(store, comparison, note_of(store, comparison), {})
     if ASSESSMENT_FILE in files:
         send_assessment(store, comparison)

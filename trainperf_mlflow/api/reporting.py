@@ -9,6 +9,7 @@ from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.decisions.reasons import Language
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.messages import shown
+from trainperf_mlflow.reporting.table import closed_line
 
 
 def report(
@@ -35,6 +36,7 @@ def report(
         if value not in known:
             raise PlanError(f"unknown {what} {shown(value)}; known: {', '.join(known)}")
     from trainperf_mlflow.tracking import names, queries
+    from trainperf_mlflow.tracking.explaining import with_close
 
     store, study_id = find(study, tracking_uri, experiment)
     files = queries.artifacts(store, study_id)
@@ -44,5 +46,11 @@ def report(
             f"study {study_id} is not decided yet, so there is nothing to report; run "
             f"'trainperf compare {study_id}' first"
         )
-    comparison = queries.load_comparison(store, study_id)
+    comparison = with_close(store, queries.load_comparison(store, study_id))
+    closed = closed_line(comparison)
+    if closed is not None:
+        told = (f"{closed}; what is told here was measured before the close", *comparison.warnings)
+        text = f"{closed}; measured before: {comparison.decision.text}"
+        decision = comparison.decision.model_copy(update={"text": text})
+        comparison = comparison.model_copy(update={"warnings": told, "decision": decision})
     return page_of(material_of(store, comparison, files), format, lang)

@@ -53,7 +53,7 @@ def show(
         PlanError: there is no such study.
         StoreError: the store or the study's records cannot be read.
     """
-    from trainperf_mlflow.tracking import queries
+    from trainperf_mlflow.tracking import explaining, queries
     from trainperf_mlflow.tracking.links import study_links
 
     store, study_id = find(study, tracking_uri, experiment)
@@ -62,7 +62,7 @@ def show(
         return _gathering(store, run)
     comparison = None
     with suppress(StoreError):
-        comparison = queries.load_comparison(store, study_id)
+        comparison = explaining.with_close(store, queries.load_comparison(store, study_id))
     return Shown(
         study=queries.load_study(store, study_id),
         comparison=comparison,

@@ -30,6 +30,7 @@ _COLOURS = {
 _SHOWN: tuple[dict[str, str], ...] = (
     {
         "study_id": "id", "study": "study", "decision": "decision", "confidence": "how sure",
+        "closed": "closed as", "measured_decision": "measured",
         "best_candidate": "best", "delta/step_time_pct": "time saved %",
         "delta/peak_mem_pct": "mem saved %",
         "reason": "reason", "started": "started",
@@ -47,7 +48,7 @@ _ID_CHARS = 8
 # Where the terminal is narrower, the column is left out.
 _FROM_WIDTH = {"started": 122, "how sure": 100, "run": 100, "samples/s": 90, "error": 116}
 # A name may take several lines; a word of ours and a number may not.
-_FOLDED = ("study", "variant", "best", "reason", "error")
+_FOLDED = ("study", "closed as", "variant", "best", "reason", "error")
 # What goes, one after the other, before a word is cut.
 _DISPENSABLE = ("samples/s", "how sure", "best")
 _GAP = 2  # between columns

@@ -90,7 +90,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
             Padding(Text(line, style="dim"), (0, 0, 0, 2))
             for line in why_lines(comparison.assessment)
         ]
-    parts += [Text(""), *_decision(comparison)]
+    parts += [Text(""), *_closed(comparison), *_decision(comparison)]
     return Group(*parts)
 
 
@@ -178,6 +178,24 @@ def _note(candidate: CandidateComparison) -> RenderableType:
     name = clipped(plain(candidate.variant), _NAME_CHARS)
     note = clipped(plain(candidate.note), _NOTE_CHARS)
     return Padding(Text.assemble((name, "bold"), f": {note}"), (0, 0, 0, 2))
+
+
+def closed_line(comparison: Comparison) -> str | None:
+    """What a closed study was closed as; None while it is open."""
+    closed = comparison.closed
+    if closed is None:
+        return None
+    return (
+        f"closed as {clipped(plain(closed.label), _NAME_CHARS)!r}: {closed.decision}, "
+        f"{closed.confidence} ({closed.reason}), next: {closed.next_action}"
+    )
+
+
+def _closed(comparison: Comparison) -> Iterator[RenderableType]:
+    line = closed_line(comparison)
+    if line is not None:
+        yield Text(line, style="bold")
+        yield Text("what was measured, before the close:", style="dim")
 
 
 def _decision(comparison: Comparison) -> Iterator[RenderableType]:

@@ -20,10 +20,10 @@ from mlflow.entities import Metric, RunTag
 
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE, TRACE_FILE
 from trainperf_mlflow.errors import EvidenceError, StoreError
-from trainperf_mlflow.results import Comparison, Study, VariantValues
+from trainperf_mlflow.results import Closed, Comparison, Study, VariantValues
 from trainperf_mlflow.tracking import names, queries
 from trainperf_mlflow.tracking.spool import Spool, write_whole
-from trainperf_mlflow.tracking.store import Store, refusals
+from trainperf_mlflow.tracking.store import Store, local_folder, refusals
 
 PHASE_MEMORY_FILE = "phases/phase_memory.json"
 TRACE_EVIDENCE_FILE = "profile/trace_evidence.json"
@@ -91,6 +91,26 @@ def load_open_study(store: Store, study_id: str) -> tuple[Study, tuple[VariantVa
     return study, queries.load_variants(store, study_id)
 
 
+def with_close(store: Store, comparison: Comparison) -> Comparison:
+    """The comparison with what its study was closed as; unchanged while that is open.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with refusals(store.tracking_uri):
+        tags = store.client.get_run(comparison.study_id).data.tags
+    if names.CLOSED not in tags:
+        return comparison
+    closed = Closed(
+        label=tags[names.CLOSED],
+        decision=tags.get(names.DECISION, ""),
+        reason=tags.get(names.REASON, ""),
+        next_action=tags.get(names.NEXT_ACTION, ""),
+        confidence=tags.get(names.CONFIDENCE, "unconfirmed"),
+    )
+    return comparison.model_copy(update={"closed": closed})
+
+
 def closed_label(store: Store, study_id: str) -> str | None:
     """The label that a study was closed under; None while it is open.
 
@@ -139,6 +159,18 @@ def send(
             f"{error}; what was measured is kept in {str(kept.path)!r}; run the command again "
             "when the store is back"
         ) from None
+
+
+def trace_place(store: Store, run_id: str) -> str:
+    """Where a run's trace is: a file's path, or an address where artifacts are remote.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with refusals(store.tracking_uri):
+        location = str(store.client.get_run(run_id).info.artifact_uri)
+    folder = local_folder(location)
+    return f"{location}/{TRACE_FILE}" if folder is None else str(folder / TRACE_FILE)
 
 
 def study_files(store: Store, study_id: str) -> set[str]:

@@ -49,6 +49,8 @@ DECISION_COLUMNS = (
     "policy",
     "goal",
     "best_candidate",
+    "closed",
+    "measured_decision",
     "workload",
 )
 DELTA_COLUMNS = (
