@@ -207,6 +207,8 @@ def test_each_variant_has_its_gzipped_trace_where_the_report_says(explained: Exp
     for name, run in explained.after.items():
         run_id, _, path = files[name][0].partition("/")
         assert run_id == run.info.run_id
+        shown = Path(explained.profile["trace_places"][name])
+        assert shown.read_bytes() == explained.artifact(run, path)
         events = json.loads(gzip.decompress(explained.artifact(run, path)))["traceEvents"]
         marks = {event["name"] for event in events if event.get("cat") == "user_annotation"}
         assert {f"phase.{phase}" for phase in PHASES[:-1]} <= marks

@@ -44,8 +44,8 @@ def profile(
 
     Returns:
         The report ``profiling-trace-evidence/v1``, which is also on the study's run; its
-        ``assessment`` is what phases and traces together say until now (None where nothing
-        was compared yet).
+        ``trace_places`` is where each variant's trace is, and its ``assessment`` what phases
+        and traces together say until now (None where nothing was compared yet).
 
     Raises:
         PlanError: there is no such study, or ``top`` or ``steps`` is out of range.
@@ -75,7 +75,15 @@ def profile(
             ) from None
         report = _record(found, attempts, steps)
         refuse_nothing_measured(attempts, "a trace")
-        return with_assessment(found, report)
+        return {**with_assessment(found, report), "trace_places": _places(found, attempts)}
+
+
+def _places(found: Opened, attempts: list[Attempt]) -> dict[str, str]:
+    """Where each variant's trace is now; for who asked, as the report moves with its run."""
+    from trainperf_mlflow.tracking.explaining import trace_place
+
+    runs = {a.variant: found.variant_runs[a.variant] for a in attempts if a.trace is not None}
+    return {name: trace_place(found.store, run) for name, run in runs.items() if run is not None}
 
 
 def _record(found: Opened, attempts: list[Attempt], steps: int) -> dict[str, Any]:

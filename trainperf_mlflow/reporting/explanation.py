@@ -57,6 +57,7 @@ def profile_text(report: Mapping[str, Any]) -> str:
     """The report ``profiling-trace-evidence/v1``: per variant its trace and its operators."""
     lines: list[str] = []
     files = report["profile"]["trace_files_by_strategy"]
+    places = report.get("trace_places", {})
     for item in report["candidates"]:
         if "top_operators" not in item:
             continue
@@ -64,7 +65,7 @@ def profile_text(report: Mapping[str, Any]) -> str:
         lines += [
             f"{_name(item['name'])}: {number(item['step_time_ms'], 2)} ms a step with the "
             f"profiler, {number(item['plain_step_time_ms'], 2)} without ({slowdown:.2f} x)",
-            f"  trace: {files[item['name']][0]}",
+            f"  trace: {plain(places.get(item['name'], files[item['name']][0]))}",
         ]
         on_device = any(o["self_device_ms"] is not None for o in item["top_operators"])
         rows = [["operator", "calls", "own ms, host", *(["own ms, device"] if on_device else [])]]
