@@ -36,6 +36,7 @@ _MEMORY = ("peak_mem_mb", "peak_reserved_mb", "host_peak_rss_mb")
 _TIME_GOALS = ("step_time_ms", "samples_per_s", "tokens_per_s")
 
 End = Literal["low", "high"]
+Confidence = Literal["confirmed", "unconfirmed", "unfit"]
 
 
 def with_evidence(
@@ -61,12 +62,13 @@ def with_evidence(
         return _concluded(verdict, decision, "unconfirmed", _open_text(case, time))
     agreed = decision.decision == worst.decision == best.decision
     if case.difference.pairs >= _REPEATS_THAT_CONFIRM:
-        known = agreed or _has_interval(time)
+        certain = agreed or _has_interval(time)
     else:
-        known = _has_interval(time) and _stands_without_memory(decision, decide, case, time)
+        certain = _has_interval(time) and _stands_without_memory(decision, decide, case, time)
     if verdict != decision.reason:
-        return _concluded(verdict, decision, "confirmed" if known else "unconfirmed", shown(time))
-    sure = known and (decision.decision != "tune" or agreed)
+        confidence: Confidence = "confirmed" if certain else "unconfirmed"
+        return _concluded(verdict, decision, confidence, shown(time))
+    sure = certain and (decision.decision != "tune" or agreed)
     return decision.model_copy(
         update={
             "confidence": "confirmed" if sure else "unconfirmed",
@@ -120,7 +122,11 @@ def _at(case: Case, time: PairedEstimate | None, end: End, *, memory_known: bool
     worse = end == "low"
     metrics = dict(case.candidate.metrics)
     times = case.difference.step_time_ms
-    if times is not None and times[1] > 0:
+    if times is not None and times[1] <= 0:
+        # No step takes no time: nothing is known of it at either end.
+        for name in _TIME_GOALS:
+            metrics.pop(name, None)
+    elif times is not None:
         factor = times[0] * (1 - _ends(time)[0 if worse else 1] / 100) / times[1]
         for name, power in (("step_time_ms", 1), ("samples_per_s", -1), ("tokens_per_s", -1)):
             if name in metrics and factor > 0:
@@ -221,7 +227,7 @@ def _unfit_text(time: PairedEstimate | None) -> str:
 def _concluded(
     reason: str,
     decision: Decision,
-    confidence: Literal["confirmed", "unconfirmed", "unfit"],
+    confidence: Confidence,
     text: str,
 ) -> Decision:
     made = conclude(
