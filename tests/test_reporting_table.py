@@ -25,7 +25,7 @@ def test_the_table_has_every_metric_difference_and_decision():
         "costs 129.25", "26.8 %", "accept", "reject", "oom",
         "bf16: saves 51 % of time and 3.1 % of peak memory, but eval loss is higher by 0.02",
         "accept bf16, unconfirmed (goal_met, policy goal)",
-        "next: keep_change",
+        "next: keep_change (keep the change)",
         "the policy training would say: tune (gain_below_thresholds)",
         "! slim: 1 ok, 1 oom",
     ):  # fmt: skip

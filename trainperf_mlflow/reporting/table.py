@@ -15,6 +15,7 @@ from trainperf_mlflow.analysis.side_by_side import BASIS, told_gains
 from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.console import rendered
+from trainperf_mlflow.reporting.next_steps import next_line
 from trainperf_mlflow.reporting.noise import noise_lines
 from trainperf_mlflow.reporting.text import clipped, number, plain
 from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
@@ -210,7 +211,8 @@ def _decision(comparison: Comparison) -> Iterator[RenderableType]:
         f"{how_sure(decision)} ({decision.reason}, policy {decision.policy})",
     )
     yield Padding(Text(clipped(plain(decision.text), _NOTE_CHARS)), (0, 0, 0, 2))
-    yield Padding(Text(f"next: {decision.next_action}{_rollback(decision)}"), (0, 0, 0, 2))
+    step = next_line(clipped(plain(decision.next_action), _NAME_CHARS), rollback=decision.rollback)
+    yield Padding(Text(step), (0, 0, 0, 2))
     best = next(
         (item for item in comparison.candidates if item.variant == comparison.best_candidate), None
     )
@@ -234,7 +236,3 @@ def _decision(comparison: Comparison) -> Iterator[RenderableType]:
 def how_sure(decision: Decision) -> str:
     # A probe claims nothing that could be confirmed.
     return "" if decision.decision == "measure" else f", {decision.confidence}"
-
-
-def _rollback(decision: Decision) -> str:
-    return ", roll the change back" if decision.rollback else ""
