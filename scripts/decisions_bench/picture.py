@@ -56,17 +56,19 @@ def draw(findings: Findings) -> bytes:
 def _title(findings: Findings) -> str:
     """The finding: how often the rules are wrong on identical code beside a neighbour."""
 
-    def false(rule: str, order: str) -> float:
-        seen = findings.rate(
-            findings.select(BESIDE, rule, "identical", order), lambda one: one.wrong
-        )
-        return 0.0 if seen is None else seen.share
+    def false(rule: str, order: str) -> Rate | None:
+        chosen = findings.select(BESIDE, rule, "identical", order)
+        return findings.rate(chosen, lambda one: one.wrong)
 
-    worst = max((false(peer.name, peer.own_order) for peer in findings.peers), default=0.0)
+    ours = false(OURS, "pairs")
+    others = [false(peer.name, peer.own_order) for peer in findings.peers]
+    worst = max((seen.share for seen in others if seen is not None), default=0.0)
+    studies = 0 if ours is None else ours.studies
+    # A share means little without how many studies it is of.
     return (
-        f"Identical code beside one neighbour is called faster or slower in up to "
-        f"{100 * worst:.0f} % of the studies by others' rules, in "
-        f"{100 * false(OURS, 'pairs'):.0f} % by ours"
+        f"{studies} studies of identical code beside one neighbour: called faster or slower in "
+        f"up to {100 * worst:.0f} % by others' rules, in "
+        f"{0 if ours is None else 100 * ours.share:.0f} % by ours"
     )
 
 

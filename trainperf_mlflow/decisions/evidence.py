@@ -164,7 +164,10 @@ def shown(time: PairedEstimate | None) -> str:
         return "no pair of blocks was complete"
     if time.stalls:
         return time.stalls
-    pairs = f"{time.pairs} pairs of {time.process_pairs} process pairs"
+    processes = (
+        "1 process pair" if time.process_pairs == 1 else f"{time.process_pairs} process pairs"
+    )
+    pairs = f"{time.pairs} pairs of {processes}"
     if time.low_pct is None or time.high_pct is None:
         return f"{pairs} are too few for an interval of time"
     words = {
