@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from trainperf_mlflow.api.measuring import as_plan, measured
+from trainperf_mlflow.api.measuring import measured
+from trainperf_mlflow.api.planning import as_plan
 from trainperf_mlflow.plan import Plan
 from trainperf_mlflow.results import Comparison, Variant
 

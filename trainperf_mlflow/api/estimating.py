@@ -10,7 +10,7 @@ from typing import Any
 
 from trainperf_mlflow.analysis.devices import known_peaks
 from trainperf_mlflow.analysis.estimate import Estimate, VariantEstimate, roofline_ms
-from trainperf_mlflow.api.measuring import as_plan
+from trainperf_mlflow.api.planning import as_plan
 from trainperf_mlflow.attribution import Peaks
 from trainperf_mlflow.plan import Plan
 from trainperf_mlflow.results import Variant

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from trainperf_mlflow.api.estimating import estimate
-from trainperf_mlflow.api.measuring import as_plan, measure
+from trainperf_mlflow.api.measuring import measure
+from trainperf_mlflow.api.planning import as_plan
 from trainperf_mlflow.decisions.activation_scope import (
     MIN_SUCCESSFUL_RUNS,
     assess_activation_memory_scope,

@@ -19,6 +19,7 @@ from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.converging import converge
 from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.picturing import measured_pictures
+from trainperf_mlflow.api.planning import as_plan
 from trainperf_mlflow.api.predicting import predict_measured
 from trainperf_mlflow.decisions.evidence import OPEN_REASONS
 from trainperf_mlflow.decisions.policies import POLICIES
@@ -29,7 +30,7 @@ from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
 from trainperf_mlflow.measurement.machine import machine_digest
 from trainperf_mlflow.measurement.preflight import machine_checks
 from trainperf_mlflow.messages import encodable
-from trainperf_mlflow.plan import Plan, make_plan, read_plan
+from trainperf_mlflow.plan import Plan
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.progress import Progress
 from trainperf_mlflow.results import (
@@ -153,15 +154,6 @@ def measured(
             recorder.fail(str(error) or repr(error))
             raise
         return comparison
-
-
-def as_plan(plan: Plan | Mapping[str, Any] | str | Path) -> Plan:
-    """A plan from whatever names one: itself, a mapping, or the path of a YAML file."""
-    if isinstance(plan, Plan):
-        return plan
-    if isinstance(plan, Mapping):
-        return make_plan(plan)
-    return make_plan(read_plan(Path(plan)), where=f"plan {str(plan)!r}")
 
 
 def _silent(message: str) -> None:
