@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from trainperf_mlflow.analysis.rounds import student_t
+from trainperf_mlflow.analysis.rounds import common_rounds, student_t
 from trainperf_mlflow.analysis.thinning import LOSSES_OF_BLOCK, stride
-from trainperf_mlflow.results import LossCurve, RepeatValues, Status, VariantValues
+from trainperf_mlflow.results import LossCurve, RepeatValues, VariantValues
 
 # Among hundreds of steps with the spread of the seeds one lies this many standard deviations off.
 _STEP_DEVIATIONS = 3.0
@@ -32,7 +32,7 @@ def loss_curve(baseline: VariantValues, candidate: VariantValues) -> LossCurve |
     average is t s sqrt(2 / R), t being Student's for R - 1 degrees of freedom: by so much two
     sets of R seeds differ at 95 %. A single step may be 3 s off at least.
     """
-    rounds = _rounds(baseline, candidate)
+    rounds = common_rounds(baseline, candidate)
     curves = [(_losses(before), _losses(after)) for before, after in rounds]
     if not all(before and after for before, after in curves) or not curves:
         return None
@@ -91,17 +91,6 @@ def _judged(before: np.ndarray, after: np.ndarray, numbers: list[int]) -> LossCu
 
 def _of(seeds: int) -> str:
     return "one seed" if seeds == 1 else f"{seeds} seeds"
-
-
-def _rounds(
-    baseline: VariantValues, candidate: VariantValues
-) -> list[tuple[RepeatValues, RepeatValues]]:
-    before = {repeat.index: repeat for repeat in baseline.repeats if repeat.status is Status.OK}
-    return [
-        (before[repeat.index], repeat)
-        for repeat in candidate.repeats
-        if repeat.status is Status.OK and repeat.index in before
-    ]
 
 
 def _gap(rounds: list[tuple[RepeatValues, RepeatValues]]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from trainperf_mlflow.analysis.signed_rank import Interval
-from trainperf_mlflow.results import Status, VariantValues
+from trainperf_mlflow.results import RepeatValues, Status, VariantValues
 
 # Student's t for 95 % and 1 to 30 degrees of freedom; beyond, the normal distribution's.
 _T_95 = (
@@ -63,3 +63,15 @@ def _values(variant: VariantValues, metric: str) -> dict[int, float]:
         for repeat in variant.repeats
         if repeat.status is Status.OK and metric in repeat.metrics
     }
+
+
+def common_rounds(
+    baseline: VariantValues, candidate: VariantValues
+) -> list[tuple[RepeatValues, RepeatValues]]:
+    """The repeats of the rounds in which both succeeded, side by side."""
+    before = {repeat.index: repeat for repeat in baseline.repeats if repeat.status is Status.OK}
+    return [
+        (before[repeat.index], repeat)
+        for repeat in candidate.repeats
+        if repeat.status is Status.OK and repeat.index in before
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from trainperf_mlflow.analysis.rounds import common_rounds
 from trainperf_mlflow.results import BlockValues, RepeatValues, Status, VariantValues
 
 
@@ -26,7 +27,7 @@ def violations(variants: Sequence[VariantValues]) -> tuple[str, ...]:
 
 
 def _other_conditions(baseline: VariantValues, candidate: VariantValues) -> Iterator[str]:
-    pairs = _rounds(baseline, candidate)
+    pairs = common_rounds(baseline, candidate)
     seeds = [
         after.index
         for before, after in pairs
@@ -63,17 +64,6 @@ def _inside_blocks(variant: VariantValues) -> Iterator[str]:
             f"{variant.name} collected garbage inside {len(collected)} of {len(blocks)} measured "
             "blocks by itself; take gc.collect() out of its step"
         )
-
-
-def _rounds(
-    baseline: VariantValues, candidate: VariantValues
-) -> list[tuple[RepeatValues, RepeatValues]]:
-    before = {repeat.index: repeat for repeat in baseline.repeats if repeat.status is Status.OK}
-    return [
-        (before[repeat.index], repeat)
-        for repeat in candidate.repeats
-        if repeat.status is Status.OK and repeat.index in before
-    ]
 
 
 def _samples(repeat: RepeatValues) -> float | None:
