@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainperf_mlflow.analysis.compare import Difference, measured
 from trainperf_mlflow.analysis.convergence import diverged_alone, judged
+from trainperf_mlflow.decisions.outcomes import failed_repeats, first_error, has_ok_repeat
 from trainperf_mlflow.decisions.reasons import REASONS, conclude
 from trainperf_mlflow.results import Convergence, Decision, Status, VariantValues
 
@@ -14,22 +15,6 @@ _WORDS = {
     Status.DIVERGED: "diverged (its loss is NaN or infinite)",
     Status.UNSUPPORTED: "is not supported by this device",
 }
-
-
-def has_ok_repeat(variant: VariantValues) -> bool:
-    """Whether there is anything to compare; a variant without repeats stands for itself."""
-    if not variant.repeats:
-        return variant.status is Status.OK
-    return any(repeat.status is Status.OK for repeat in variant.repeats)
-
-
-def failed_repeats(variant: VariantValues) -> int:
-    return sum(repeat.status is not Status.OK for repeat in variant.repeats)
-
-
-def first_error(variant: VariantValues) -> str | None:
-    errors = (variant.error, *(repeat.error for repeat in variant.repeats))
-    return next((error for error in errors if error), None)
 
 
 def before_rule(

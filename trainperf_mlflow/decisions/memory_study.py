@@ -8,7 +8,6 @@ from typing import Any
 
 from trainperf_mlflow.analysis.compare import measured
 from trainperf_mlflow.decisions.case import Case, Choice
-from trainperf_mlflow.decisions.guards import has_ok_repeat
 from trainperf_mlflow.decisions.memory import (
     BASELINE,
     MAX_VAL_LOSS_RATIO,
@@ -21,6 +20,7 @@ from trainperf_mlflow.decisions.memory import (
     reason_of,
     summarize,
 )
+from trainperf_mlflow.decisions.outcomes import has_ok_repeat
 from trainperf_mlflow.decisions.reasons import REASONS, conclude
 from trainperf_mlflow.results import Decision, Evaluation, Status, VariantValues
 
