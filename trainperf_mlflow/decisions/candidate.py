@@ -149,7 +149,7 @@ def candidate_record(
     others: Mapping[str, Decision],
     time: PairedEstimate | None = None,
 ) -> CandidateComparison:
-    """The candidate's part of a comparison once it is decided; ``difference`` is None of a probe."""
+    """The candidate's part of a comparison; ``difference`` is None of a probe."""
     ran = has_ok_repeat(variant)
     metrics = dict(variant.metrics)
     compared = difference is not None and ran and variant.effect_verified is not False
