@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainperf_mlflow.analysis.paired import Pair
+from trainperf_mlflow.analysis.gate import Pair
 from trainperf_mlflow.results import BlockValues, RepeatValues, VariantValues
 
 

@@ -55,7 +55,8 @@ def made_stream(
         **{"work": list(work), "neighbour_cores": None, "busy_cores": 1.0, "cores": 2},
         **{"cpu": "a made one", "recorded_at": "never", "seconds": 1},
     }
-    return Stream(about, wall, wait_ms, wall.sum(-1), steps_ms.sum(-1), started)
+    reference = np.full((*blocks, 2), 0.3)
+    return Stream(about, wall, wait_ms, wall.sum(-1), steps_ms.sum(-1), started, reference)
 
 
 def sides(before: Any, after: Any) -> Sides:

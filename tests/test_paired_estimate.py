@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from paired_blocks import a_block, normal_ratios, pairs_from
 
-from trainperf_mlflow.analysis.paired import Pair, advice, estimate_time, more_for, pairs_of
+from trainperf_mlflow.analysis.gate import Pair
+from trainperf_mlflow.analysis.paired import advice, estimate_time, more_for, pairs_of
 from trainperf_mlflow.analysis.sequential import (
     hopeless,
     level_per_look,

@@ -371,9 +371,10 @@ class PairedEstimate(Record):
     saved_ms_high: float | None
     level: float  # of this interval, corrected for looks and candidates
     looks: int  # that the plan allows
-    pairs: int
+    pairs: int  # that count
     process_pairs: int
-    disturbed_pairs: int  # in which a block waited for a core for more than the gate's share
+    disturbed_pairs: int  # in which something from outside slowed a block
+    set_aside: int = 0  # disturbed pairs that do not count
     margin_pct: float
     direction: Direction
     signal: Literal["net", "gated wall"]

@@ -133,7 +133,14 @@ def stream_of(rounds: list[list[list[Block]]], about: dict[str, Any]) -> Stream:
         collect(lambda block: block.wall_ms),
         collect(lambda block: np.nan if block.cpu_ms is None else block.cpu_ms),
         collect(lambda block: block.started_at),
+        collect(_reference_ms),
     )
+
+
+def _reference_ms(block: Block) -> tuple[float, float]:
+    assert block.watch is not None
+    assert block.watch.reference_ms is not None
+    return block.watch.reference_ms
 
 
 def machine() -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from trainperf_mlflow.analysis.paired import Pair
+from trainperf_mlflow.analysis.gate import Pair
 from trainperf_mlflow.analysis.signal import block_values
-from trainperf_mlflow.results import Block, BlockValues
+from trainperf_mlflow.results import Block, BlockValues, Watch
 
 Order = Literal["pairs", "sequence", "abba"]
 
@@ -31,6 +31,7 @@ class Stream(NamedTuple):
     block_ms: np.ndarray  # round, set, variant
     cpu_ms: np.ndarray  # round, set, variant
     started_at: np.ndarray  # round, set, variant; Unix seconds
+    reference_ms: np.ndarray  # round, set, variant, 2: the fixed computation before and after
 
     @property
     def rounds(self) -> int:
@@ -106,6 +107,7 @@ class Study(NamedTuple):
         where = (number, place, variant)
         stream, waits = self.stream, self.stream.wait_ms[where] * factor
         known = bool(np.isfinite(waits).all())
+        before, after = stream.reference_ms[where]
         block = Block(
             index=place,
             started_at=float(stream.started_at[where]),
@@ -115,6 +117,7 @@ class Study(NamedTuple):
             step_run_delay_ms=tuple(waits.tolist()) if known else (),
             run_delay_ms=float(waits.sum()) if known else None,
             cpu_ms=float(stream.cpu_ms[where]) * factor,
+            watch=Watch(reference_ms=(float(before), float(after))),
         )
         values = block_values(block, None)
         assert values is not None

@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from statistics import NormalDist, median, variance
-from typing import NamedTuple
 
+from trainperf_mlflow.analysis.gate import Pair, gated
 from trainperf_mlflow.analysis.rounds import saved_by_round
 from trainperf_mlflow.analysis.sequential import (
     MIN_PROCESS_PAIRS,
     PAIRS_PER_PROCESS_PAIR,
     pairs_to_settle,
 )
-from trainperf_mlflow.analysis.signal import Signal, choose_signal, disturbed
+from trainperf_mlflow.analysis.signal import Signal, choose_signal
 from trainperf_mlflow.analysis.signed_rank import Interval, signed_rank_interval
 from trainperf_mlflow.results import (
     BlockValues,
@@ -38,14 +38,6 @@ BETWEEN_PROCESSES = 0.005
 _MAD_TO_SD = 1.4826
 # What no step takes, in ms: clocks that disagree, or a record that was not measured.
 _SHORTEST_MS, _LONGEST_MS = 1e-9, 1e12
-
-
-class Pair(NamedTuple):
-    """A baseline block and a candidate block, and the process pair they belong to."""
-
-    process_pair: tuple[int, ...]
-    baseline: BlockValues
-    candidate: BlockValues
 
 
 def pairs_of(baseline: VariantValues, candidate: VariantValues) -> list[Pair]:
@@ -91,9 +83,8 @@ def estimate_time(
     signal = choose_signal(
         (block for pair in pairs for block in _blocks(pair)), device, data_workers
     )
-    pair_s, noisy = _seconds_per_pair(pairs), sum(disturbed(*_blocks(pair)) for pair in pairs)
-    if signal.name == "gated wall":
-        pairs = _undisturbed(pairs)
+    pair_s, measured = _seconds_per_pair(pairs), len(pairs)
+    pairs, noisy, kept = gated(pairs, waits_count=signal.name == "gated wall")
     ratios = [_log_ratio(pair, signal.low) for pair in pairs]
     groups = [pair.process_pair for pair in pairs]
     processes = len(set(groups))
@@ -118,10 +109,11 @@ def estimate_time(
         pairs=len(pairs),
         process_pairs=processes,
         disturbed_pairs=noisy,
+        set_aside=measured - len(pairs),
         margin_pct=margin_pct,
         direction="undecided" if stalls else direction,
         signal=signal.name,
-        signal_reason=signal.reason,
+        signal_reason="; ".join(filter(None, (signal.reason, kept))),
         stalls=stalls,
         pair_s=pair_s,
     )
@@ -168,7 +160,7 @@ def spread_of(pairs: Sequence[Pair], device: str, data_workers: bool) -> float:
     signal = choose_signal(
         (block for pair in pairs for block in _blocks(pair)), device, data_workers
     )
-    used = _undisturbed(pairs) if signal.name == "gated wall" else pairs
+    used = gated(pairs, waits_count=signal.name == "gated wall").pairs
     return _spread_between(
         [_log_ratio(pair, signal.low) for pair in used],
         [pair.process_pair for pair in used],
@@ -198,11 +190,15 @@ def interval_deltas(
 
 
 def more_for(estimate: PairedEstimate, target_pct: float) -> int | None:
-    """About how many more pairs would tell the gain from ``target_pct``; None: no use."""
+    """About how many more pairs would tell the gain from ``target_pct``; None: no use.
+
+    As many of them are taken to be set aside as of those that were measured.
+    """
     if estimate.low_pct is None or estimate.high_pct is None:
         return _to_the_first_interval(estimate)
     half = (estimate.high_pct - estimate.low_pct) / 2
-    more = pairs_to_settle(estimate.pairs, half, abs(estimate.estimate_pct - target_pct))
+    measured = estimate.pairs + estimate.set_aside
+    more = pairs_to_settle(measured, half, abs(estimate.estimate_pct - target_pct))
     # What is open now is not settled by no pairs at all, whatever the rounding says.
     return None if more is None else max(more, PAIRS_PER_PROCESS_PAIR)
 
@@ -237,7 +233,8 @@ def _with_advice(made: PairedEstimate) -> PairedEstimate:
 
 
 def _to_the_first_interval(estimate: PairedEstimate) -> int:
-    missing = MIN_PROCESS_PAIRS * PAIRS_PER_PROCESS_PAIR - estimate.pairs
+    measured = estimate.pairs + estimate.set_aside
+    missing = MIN_PROCESS_PAIRS * PAIRS_PER_PROCESS_PAIR - measured
     return max(missing, PAIRS_PER_PROCESS_PAIR)
 
 
@@ -260,13 +257,6 @@ def _log_ratio(pair: Pair, time_ms: Callable[[BlockValues], float]) -> float:
 def _saved_pct(log_ratio: float) -> float:
     """Part of the baseline's time that is saved, in percent; -inf where it costs endlessly."""
     return -100 * math.expm1(-log_ratio) if log_ratio > -700 else -math.inf
-
-
-def _undisturbed(pairs: Sequence[Pair]) -> Sequence[Pair]:
-    """The pairs that passed the gate, unless too few did: a flagged pair is better than none."""
-    clean = [pair for pair in pairs if not disturbed(*_blocks(pair))]
-    enough = len({pair.process_pair for pair in clean}) >= MIN_PROCESS_PAIRS
-    return clean if enough and 2 * len(clean) >= len(pairs) else pairs
 
 
 def _spread_between(

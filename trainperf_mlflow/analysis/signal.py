@@ -4,7 +4,7 @@ A thread that is runnable but has no core waits for somebody else's work. The ke
 wait for each thread, so where one thread does the work it can be subtracted: what is left is
 the time the step itself took, sleeping and waiting for data included. With several threads, data
 workers or an accelerator the waits of the others are not seen; there the wall time is taken, and
-pairs in which the main thread waited long are set aside.
+a wait disturbs its pair.
 """
 
 from __future__ import annotations
@@ -89,11 +89,6 @@ def choose_signal(blocks: Iterable[BlockValues], device: str, data_workers: bool
     if busiest > ONE_THREAD:
         return Signal("gated wall", f"several threads do the work ({busiest:.1f} cores were busy)")
     return Signal("net", "one thread does the work, so its waits for a core are subtracted")
-
-
-def disturbed(*blocks: BlockValues) -> bool:
-    """Whether one of these blocks waited for a core for more than the gate's share."""
-    return any((block.run_delay or 0.0) > GATE for block in blocks)
 
 
 def _low(values: Sequence[float]) -> float:

@@ -12,16 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from math import isfinite
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Protocol
 
-from trainperf_mlflow.analysis.noise import MOST_AGAIN, again_budget, to_measure_again
+from trainperf_mlflow.analysis.noise import (
+    MOST_AGAIN,
+    again_budget,
+    to_measure_again,
+    usual_reference_ms,
+)
 from trainperf_mlflow.errors import Interrupted, TrainperfError
 from trainperf_mlflow.measurement import pace
 from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.protocol import Warmed
 from trainperf_mlflow.measurement.schedule import Isolation, Round, paired_rounds
-from trainperf_mlflow.results import Block, Record, Repeat, Status, Variant, Workload
+from trainperf_mlflow.results import Block, Record, Repeat, Status, Variant, Watch, Workload
 
 # A repeat that takes longer hangs; a study with a time budget uses that instead.
 DEFAULT_REPEAT_TIMEOUT_S = 3600.0
@@ -113,7 +118,7 @@ class _Conductor:
         self._warmup = job.warmup_steps
         self._steps = job.steps_per_block
         self._budget = again_budget(job.repeats * job.blocks * len(job.variants))
-        self._references: list[float] = []  # what the reference computation took; ms
+        self._watches: list[Watch | None] = []  # of all blocks so far
 
     def round(self, planned: Round) -> Iterator[Repeat]:
         with ExitStack() as cleanup:
@@ -181,8 +186,8 @@ class _Conductor:
         were disturbed, and neither they nor the study have been so too often."""
         blocks = [attempt.latest for attempt in attempts if not attempt.ended]
         latest = [block for block in blocks if block is not None]
-        usual_ms = median(self._references) if self._references else None
-        self._references += [fmean(times) for times in map(_reference_ms, latest) if times]
+        self._watches += [block.watch for block in latest]
+        usual_ms = usual_reference_ms(self._watches)
         if again >= MOST_AGAIN or self._budget <= 0 or not to_measure_again(latest, usual_ms):
             return False
         self._budget -= len(latest)
@@ -222,10 +227,6 @@ class _Conductor:
                 break
             before = after
         return steps
-
-
-def _reference_ms(block: Block) -> tuple[float, float] | None:
-    return block.watch.reference_ms if block.watch else None
 
 
 def _fitting(seen: Attempt, others: int) -> Isolation:

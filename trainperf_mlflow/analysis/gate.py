@@ -1,0 +1,86 @@
+"""Which pairs count: those in which nothing from outside slowed one of the two blocks.
+
+Judged as ``noise`` does, by what kernel, device and the reference computation tell and never by
+step times. Both blocks of a pair go together, so a gate that acts by chance favours no side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trainperf_mlflow.analysis.noise import disturbances, usual_reference_ms
+from trainperf_mlflow.analysis.sequential import MIN_PROCESS_PAIRS
+from trainperf_mlflow.results import BlockValues
+
+# With fewer of its pairs left than this share, a study is judged by all: flagged is better than
+# nearly none.
+MIN_SHARE_LEFT = 0.25
+# Disturbances that meet one side so much more often than chance allows are that side's own doing.
+CHANCE = 0.05
+
+
+class Pair(NamedTuple):
+    """A baseline block and a candidate block, and the process pair they belong to."""
+
+    process_pair: tuple[int, ...]
+    baseline: BlockValues
+    candidate: BlockValues
+
+
+class Gated(NamedTuple):
+    """The pairs that count, in how many of all a block was disturbed, and why those count as well
+    where they do."""
+
+    pairs: Sequence[Pair]
+    disturbed: int
+    kept_because: str | None = None
+
+
+def gated(pairs: Sequence[Pair], waits_count: bool) -> Gated:
+    """The pairs without those in which a block was disturbed, where enough are left.
+
+    Args:
+        waits_count: whether a wait for a core disturbs; not where the signal is without it.
+    """
+    usual_ms = usual_reference_ms(block.watch for pair in pairs for block in pair[1:])
+    hit = [
+        tuple(_disturbed(block, usual_ms, waits_count) for block in (pair.baseline, pair.candidate))
+        for pair in pairs
+    ]
+    clean = [pair for pair, sides in zip(pairs, hit, strict=True) if not any(sides)]
+    disturbed = len(pairs) - len(clean)
+    if not disturbed:
+        return Gated(pairs, 0)
+    sides = [sum(one and not other for one, other in hit), sum(b and not a for a, b in hit)]
+    if _one_sided(*sides):
+        who = "candidate" if sides[1] > sides[0] else "baseline"
+        return Gated(
+            pairs,
+            disturbed,
+            f"disturbed pairs count as well, because nearly all disturbances met the {who}, "
+            "which chance does not do",
+        )
+    processes = len({pair.process_pair for pair in clean})
+    if processes < MIN_PROCESS_PAIRS or len(clean) < MIN_SHARE_LEFT * len(pairs):
+        return Gated(
+            pairs, disturbed, "disturbed pairs count as well, because too few others are left"
+        )
+    return Gated(clean, disturbed)
+
+
+def _disturbed(block: BlockValues, usual_ms: float | None, waits_count: bool) -> bool:
+    seen = set(disturbances(block, usual_ms))
+    return bool(seen if waits_count else seen - {"run_delay"})
+
+
+def _one_sided(first: int, second: int) -> bool:
+    """McNemar's exact test of the pairs in which only one block was disturbed.
+
+    >>> _one_sided(0, 5), _one_sided(0, 6), _one_sided(4, 12), _one_sided(3, 14)
+    (False, True, False, True)
+    """
+    both = first + second
+    tail = sum(math.comb(both, count) for count in range(min(first, second) + 1))
+    return 2 * tail / 2**both < CHANCE
