@@ -16,7 +16,7 @@ from trainperf_mlflow.attribution import (
     PhaseMeasurement,
     RooflinePoint,
 )
-from trainperf_mlflow.results import Block, Repeat, Status, Variant
+from trainperf_mlflow.results import Block, Repeat, Status, Variant, Watch
 
 NAMES = ("baseline", "bf16", "checkpoint")
 PHASE_MS = {"data": 0.6, "forward": 15.0, "backward": 28.0, "optimizer": 6.0, "other": 0.4}
@@ -109,8 +109,9 @@ def repeat(
                     + chance.uniform(-0.01, 0.01)
                     for i in range(10)
                 ),
-                run_delay_ms=sum(steps) * (0.05 if disturbed else 0.002),
+                run_delay_ms=sum(steps) * (0.08 if disturbed else 0.002),
                 involuntary_switches=12 if disturbed else 1,
+                watch=Watch(reference_ms=(0.3, 0.45 if number == 1 and index == 1 else 0.3)),
             )
         )
     return Repeat(

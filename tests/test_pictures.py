@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import made_pictures as made
 import made_studies
+import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -28,6 +29,7 @@ from trainperf_mlflow.reporting.pictures.steps import figure_steps
 from trainperf_mlflow.reporting.pictures.time_memory import figure_time_memory
 from trainperf_mlflow.reporting.pictures.timeline import figure_timeline
 from trainperf_mlflow.results import (
+    Block,
     BlockValues,
     PairedEstimate,
     RepeatValues,
@@ -192,17 +194,30 @@ def test_the_roofline_is_logarithmic_with_a_roof_for_each_precision_in_use() -> 
     assert figure_roofline(made.variants(), points, None) is None
 
 
+def slow_core(block: Block) -> bool:
+    return block.watch is not None and block.watch.reference_ms == (0.3, 0.45)
+
+
 def test_steps_stand_in_the_order_of_the_clock_and_say_what_disturbed_them() -> None:
     figure = figure_steps(made.variants(), made.repeats(rounds=2))
     assert figure is not None
-    steps, waiting, switches = figure.axes
+    steps, waiting, switches, slower = figure.axes
     points = [c for c in steps.collections if c.get_label() in made.NAMES]
     assert [len(c.get_offsets()) for c in points] == [4, 4, 4]
     first = [float(c.get_offsets()[0][0]) for c in points]  # type: ignore[index]
     assert first == sorted(first)
     assert "%" in waiting.get_ylabel()
     assert "second" in switches.get_ylabel()
-    assert "waited more than 1% of the block for a core" in texts(figure)
+    assert "slower" in slower.get_ylabel()
+    (lines,) = slower.collections
+    heights = [float(line[1][1]) for line in lines.get_segments()]  # type: ignore[attr-defined]
+    assert sorted(set(np.round(heights))) == [0, 50]
+    repeats = made.repeats(rounds=2)
+    rings = next(c for c in steps.collections if c.get_label() == "disturbed")
+    waited = [b.run_delay_ms or 0.0 for r in repeats for b in r.blocks if not slow_core(b)]
+    marked = sum(ms > 20 for ms in waited) + sum(slow_core(b) for r in repeats for b in r.blocks)
+    assert len(rings.get_offsets()) == marked  # type: ignore[arg-type]
+    assert f"{marked} of 12 blocks disturbed" in title(figure)
 
 
 def test_without_what_the_system_tells_steps_are_drawn_alone() -> None:
@@ -210,7 +225,9 @@ def test_without_what_the_system_tells_steps_are_drawn_alone() -> None:
         repeat.model_copy(
             update={
                 "blocks": tuple(
-                    b.model_copy(update={"run_delay_ms": None, "involuntary_switches": None})
+                    b.model_copy(
+                        update={"run_delay_ms": None, "involuntary_switches": None, "watch": None}
+                    )
                     for b in repeat.blocks
                 )
             }

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from trainperf_mlflow.analysis.noise import disturbances, usual_reference_ms
+from trainperf_mlflow.analysis.signal import block_values
 from trainperf_mlflow.reporting.pictures.style import (
     INK,
     MAX_VARIANTS,
@@ -25,10 +27,7 @@ from trainperf_mlflow.reporting.pictures.style import (
     safe,
     signed_percent,
 )
-from trainperf_mlflow.results import Repeat, Status, Variant
-
-# Of a block's time spent waiting for a core: more is worth a mark.
-DISTURBED = 0.01
+from trainperf_mlflow.results import Block, Repeat, Status, Variant
 
 
 class Point(NamedTuple):
@@ -42,6 +41,8 @@ class Point(NamedTuple):
     high: float
     waiting: float | None  # share of its time, runnable but without a core
     switches: float | None  # per second
+    slower: float | None  # share by which a fixed computation took longer than usual
+    disturbed: bool
 
 
 def figure_steps(variants: Sequence[Variant], repeats: Sequence[Repeat]) -> Figure | None:
@@ -55,27 +56,31 @@ def figure_steps(variants: Sequence[Variant], repeats: Sequence[Repeat]) -> Figu
     if not points:
         return None
     of = "sample" if per_sample else "step"
-    disturbances = [
+    rows = [
         (
             "waiting for\na core, %",
             [None if p.waiting is None else p.waiting * 100 for p in points],
         ),
         ("switched away,\ntimes a second", [p.switches for p in points]),
+        (
+            "core slower\nthan usual, %",
+            [None if p.slower is None else p.slower * 100 for p in points],
+        ),
     ]
-    disturbances = [(label, values) for label, values in disturbances if any_given(values)]
+    rows = [(label, values) for label, values in rows if any_given(values)]
     failed = Counter(r.status.value for r in repeats if r.status is not Status.OK)
     notes = (
         "a mark is a block, its line from the fastest to the slowest step of it",
         ", ".join(f"{count} repeats {status}" for status, count in failed.items()),
         left_out(strange, "block"),
     )
-    figure = blank(4.0 + 0.9 * len(disturbances))
+    figure = blank(4.0 + 0.9 * len(rows))
     grid = figure.subplots(
-        1 + len(disturbances),
+        1 + len(rows),
         1,
         sharex=True,
         squeeze=False,
-        height_ratios=(3.2, *[1] * len(disturbances)),
+        height_ratios=(3.2, *[1] * len(rows)),
     )[:, 0]
     start = min(point.at for point in points)
     scale, unit = _clock(max(point.at + point.wall_s for point in points) - start)
@@ -83,7 +88,7 @@ def figure_steps(variants: Sequence[Variant], repeats: Sequence[Repeat]) -> Figu
     look = looks(variants)
     _draw_blocks(grid[0], points, xs, look)
     panel(grid[0], y=f"time of a {of}, ms")
-    for axes, (label, values) in zip(grid[1:], disturbances, strict=True):
+    for axes, (label, values) in zip(grid[1:], rows, strict=True):
         _draw_disturbance(axes, points, xs, values, look)
         panel(axes, y=label)
         axes.set_ylabel(label, fontsize=9.5)
@@ -102,6 +107,7 @@ def any_given(values: Sequence[float | None]) -> bool:
 
 def _points(repeats: Sequence[Repeat], per_sample: bool) -> tuple[list[Point], int]:
     found, strange = [], 0
+    usual_ms = usual_reference_ms(block.watch for repeat in repeats for block in repeat.blocks)
     for repeat in repeats:
         share = repeat.samples_per_step or 1.0 if per_sample else 1.0
         for block in repeat.blocks:
@@ -122,9 +128,21 @@ def _points(repeats: Sequence[Repeat], per_sample: bool) -> tuple[list[Point], i
                     high=max(steps),
                     waiting=None if delay is None else delay / block.wall_ms,
                     switches=None if switches is None else switches / wall_s,
+                    slower=_slower(block, usual_ms),
+                    disturbed=_disturbed(block, usual_ms),
                 )
             )
     return sorted(found, key=lambda point: point.at), strange
+
+
+def _slower(block: Block, usual_ms: float | None) -> float | None:
+    times = block.watch and block.watch.reference_ms
+    return max(0.0, max(times) / usual_ms - 1) if times and usual_ms else None
+
+
+def _disturbed(block: Block, usual_ms: float | None) -> bool:
+    values = block_values(block, None)
+    return values is not None and bool(disturbances(values, usual_ms))
 
 
 def _clock(seconds: float) -> tuple[float, str]:
@@ -146,7 +164,7 @@ def _title(variants: Sequence[Variant], points: Sequence[Point], of: str) -> str
         + (f" ({signed_percent(reference, ms)})" if reference and name != baseline else "")
         for name, ms in typical.items()
     ]
-    disturbed = sum(p.waiting is not None and p.waiting > DISTURBED for p in points)
+    disturbed = sum(p.disturbed for p in points)
     quiet = f"; {disturbed} of {len(points)} blocks disturbed" if disturbed else ""
     return f"Median ms a {of}: {listed(said)}{quiet}"
 
@@ -171,11 +189,7 @@ def _draw_blocks(
             label=label,
             zorder=3,
         )
-    rings = [
-        (x, p.step_ms)
-        for x, p in zip(xs, points, strict=True)
-        if p.waiting is not None and p.waiting > DISTURBED
-    ]
+    rings = [(x, p.step_ms) for x, p in zip(xs, points, strict=True) if p.disturbed]
     if rings:
         axes.scatter(
             [x for x, _ in rings],
@@ -184,7 +198,7 @@ def _draw_blocks(
             facecolors="none",
             edgecolors=INK,
             linewidths=1.2,
-            label=f"waited more than {DISTURBED:.0%} of the block for a core",
+            label="disturbed",
             zorder=4,
         )
 
