@@ -6,17 +6,8 @@ import pytest
 
 from trainperf_mlflow.cli.flags import plan_from_flags
 from trainperf_mlflow.errors import PlanError
-from trainperf_mlflow.plan import (
-    Candidate,
-    Plan,
-    choices,
-    make_plan,
-    parse_candidate,
-    parse_seconds,
-    parse_settings,
-    parse_value,
-    read_plan,
-)
+from trainperf_mlflow.plan import Candidate, Plan, choices, make_plan, parse_candidate
+from trainperf_mlflow.shortforms import parse_seconds, parse_settings, parse_value, read_plan
 
 
 def from_yaml(folder: Path, text: str) -> Plan:

@@ -6,7 +6,6 @@ imports torch, transformers or mlflow.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -23,37 +22,28 @@ from pydantic import (
 )
 
 from trainperf_mlflow.analysis.sequential import PAIRS_PER_PROCESS_PAIR, looks_allowed
+from trainperf_mlflow.configurations import (
+    changed_settings,
+    changed_variable,
+    complete_built_in,
+    keepable,
+)
 from trainperf_mlflow.decisions.activation_scope import MIN_SUCCESSFUL_RUNS
 from trainperf_mlflow.decisions.policies import GOALS, POLICIES
 from trainperf_mlflow.decisions.qualification import QUALIFICATION_GATES
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.messages import explain, nearest, shown
 from trainperf_mlflow.results import Setting, Variant
-from trainperf_mlflow.shortforms import parse_seconds, parse_settings, parse_value, read_plan
-from trainperf_mlflow.workloads.config import MAX_SIZE, CausalLMConfig
+from trainperf_mlflow.shortforms import parse_seconds, parse_settings
+from trainperf_mlflow.workloads.config import MAX_SIZE
 from trainperf_mlflow.workloads.presets import CUSTOM_TASK, PRESETS, Preset
-from trainperf_mlflow.workloads.strategies import STRATEGIES, strategy_of
-
-__all__ = [
-    "BASELINE",
-    "BUILT_IN_TASK",
-    "Candidate",
-    "Plan",
-    "choices",
-    "make_plan",
-    "parse_candidate",
-    "parse_seconds",
-    "parse_settings",
-    "parse_value",
-    "read_plan",
-]
+from trainperf_mlflow.workloads.strategies import STRATEGIES
 
 BUILT_IN_TASK = "causal_lm"
 BASELINE = "baseline"
 # MLflow on PostgreSQL refuses longer run names.
 MAX_NAME = 250
 MAX_CANDIDATES = 50
-MAX_SETTING_CHARS = 2000
 # Keys of the built-in task that have a flag of their own.
 MODEL_FLAGS = ("model", "model_source")
 
@@ -341,79 +331,28 @@ class Plan(_Strict):
                 baseline in nothing or in more than one variable.
         """
         shared = {**self.preset.config, **_given(self, MODEL_FLAGS), **self.set}
-        base = self._complete({**shared, **self.baseline}, "the baseline's configuration")
+        complete = complete_built_in if self.task == BUILT_IN_TASK else keepable
+        base = complete({**shared, **self.baseline}, "the baseline's configuration")
         variants = [Variant(name=BASELINE, role="baseline", config=base)]
         for candidate in self.candidates:
-            config = self._complete({**base, **candidate.settings}, f"candidate {candidate.name!r}")
-            changed = {
-                key: value
-                for key, value in config.items()
-                if key not in base or _canonical(base[key]) != _canonical(value)
-            }
-            variable = _changed_variable(candidate.name, changed)
+            config = complete({**base, **candidate.settings}, f"candidate {candidate.name!r}")
+            changed = changed_settings(base, config)
             variants.append(
                 Variant(
                     name=candidate.name,
                     role="candidate",
                     config=config,
                     changed=changed,
-                    changed_variable=variable,
+                    changed_variable=changed_variable(candidate.name, changed),
                 )
             )
         if self.probe and self.candidates:
             return tuple(variants[1:])
         return tuple(variants)
 
-    def _complete(self, config: dict[str, Setting], name: str) -> dict[str, Setting]:
-        for key, value in config.items():
-            if not re.fullmatch(r"[A-Za-z_][\w.]{0,99}", key):
-                raise ValueError(
-                    f"{name}: {shown(key)} is not a usable key; use letters, digits, _"
-                )
-            try:
-                text = _canonical(value)
-                json.dumps(value, ensure_ascii=False).encode("utf-8")
-            except (ValueError, RecursionError):
-                raise ValueError(
-                    f"{name}: {key} = {shown(value)} cannot be kept; "
-                    "give a finite, plain value in UTF-8"
-                ) from None
-            if len(text) > MAX_SETTING_CHARS:
-                raise ValueError(
-                    f"{name}: the value of {key} is over {MAX_SETTING_CHARS} characters"
-                )
-        if self.task != BUILT_IN_TASK:
-            return config
-        try:
-            return CausalLMConfig.model_validate(config).model_dump()
-        except ValidationError as error:
-            raise ValueError(f"{name}: {explain(error, CausalLMConfig)}") from None
-
-
-def _canonical(value: Setting) -> str:
-    """Equal only for the same value of the same type: 1 is neither true nor 1.0."""
-    return json.dumps(value, sort_keys=True, allow_nan=False)
-
 
 def _given(plan: Plan, keys: Iterable[str]) -> dict[str, Setting]:
     return {key: getattr(plan, key) for key in keys if getattr(plan, key) is not None}
-
-
-def _changed_variable(name: str, changed: dict[str, Setting]) -> str:
-    if not changed:
-        raise ValueError(
-            f"candidate {name!r} does not differ from the baseline; change one setting"
-        )
-    if len(changed) == 1:
-        return next(iter(changed))
-    strategy = strategy_of(changed)
-    if strategy is None:
-        raise ValueError(
-            f"candidate {name!r} changes {len(changed)} variables ({', '.join(sorted(changed))}), "
-            "so no difference could be attributed to one of them; change one, "
-            "and put what both share into set or baseline"
-        )
-    return strategy
 
 
 def _check_task_path(task: str) -> None:
@@ -423,9 +362,6 @@ def _check_task_path(task: str) -> None:
             f"task {shown(task)} is neither {BUILT_IN_TASK!r} nor of the form MODULE:FACTORY, "
             "e.g. mypackage.training:make_task"
         )
-
-
-# --- reading -----------------------------------------------------------------------------------
 
 
 def make_plan(data: Mapping[str, Any], *, where: str = "plan") -> Plan:

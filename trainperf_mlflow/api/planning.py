@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainperf_mlflow.plan import Plan, make_plan, read_plan
+from trainperf_mlflow.plan import Plan, make_plan
+from trainperf_mlflow.shortforms import read_plan
 
 
 def as_plan(plan: Plan | Mapping[str, Any] | str | Path) -> Plan:

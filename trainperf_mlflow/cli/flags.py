@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from trainperf_mlflow.errors import PlanError
-from trainperf_mlflow.plan import Plan, make_plan, parse_seconds, parse_settings, read_plan
+from trainperf_mlflow.plan import Plan, make_plan
+from trainperf_mlflow.shortforms import parse_seconds, parse_settings, read_plan
 
 LIST_SEPARATOR = ";"  # one parameter of the MLproject is one string
 PLAIN = (
