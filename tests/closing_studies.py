@@ -12,14 +12,10 @@ from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.results import Block, Repeat, Study, Variant, Workload
 from trainperf_mlflow.tracking import names
-from trainperf_mlflow.tracking.explaining import (
-    PHASE_MEMORY_FILE,
-    TRACE_EVIDENCE_FILE,
-    Kept,
-    send,
-)
+from trainperf_mlflow.tracking.explaining import PHASE_MEMORY_FILE, TRACE_EVIDENCE_FILE
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store, local_folder
+from trainperf_mlflow.tracking.waiting import Kept, parcel
 
 BASE = {
     "model": "tiny",
@@ -122,16 +118,20 @@ def record_closable(
 
 def explain(store: Store, recorder: Recorder) -> None:
     """Traces and phases of each variant, as the commands profile and phase leave them."""
+    parcels = []
     kept = Kept(recorder.study_id, "phase")
     trace = kept.path / "trace.json.gz"
     trace.write_bytes(b"\x1f\x8b made up")
     for variant, run_id in recorder.variant_runs.items():
         head = {"variant": variant, "status": "ok"}
         profile = {**head, "trace_file": "profile/trace.json.gz", "top_operators": [{"name": "mm"}]}
-        send(store, run_id, kept, {PROFILE_FILE: profile}, trace=trace)
-        send(store, run_id, kept, {PHASES_FILE: head})
+        parcels += [
+            parcel(run_id, {PROFILE_FILE: profile}, trace=trace),
+            parcel(run_id, {PHASES_FILE: head}),
+        ]
     reports = {PHASE_MEMORY_FILE: {"phases": 1}, TRACE_EVIDENCE_FILE: {"traces": 1}}
-    send(store, recorder.study_id, kept, reports)
+    kept.put(store, [*parcels, parcel(recorder.study_id, reports)])
+    kept.send(store)
     kept.remove()
 
 

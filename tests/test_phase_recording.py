@@ -79,6 +79,10 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: Attempt | BaseException
     monkeypatch.setattr(explaining, "explain", explain)
 
 
+def runs(store: Store) -> list[Any]:
+    return list(store.client.search_runs([store.experiment_id]))
+
+
 def summary_of(store: Store, variant: str) -> dict[str, Any]:
     run = next(
         run
@@ -141,23 +145,68 @@ def test_where_nothing_could_be_measured_each_variant_says_why(
     assert summary_of(store, "bf16")["status"] == "oom"
 
 
-def test_what_the_store_does_not_take_stays_on_disk(
+def test_what_the_store_does_not_take_stays_on_disk_until_it_is_recovered(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient
 
-    def gone(*arguments: Any, **more: Any) -> None:
-        raise OSError("the disk of the server is full")
+    real, taken = MlflowClient.log_text, []
+
+    def fails_later(client: MlflowClient, *arguments: Any, **more: Any) -> None:
+        if taken:
+            raise OSError("the disk of the server is full")
+        taken.append(arguments)
+        real(client, *arguments, **more)
 
     answering(monkeypatch, *ALL)
-    monkeypatch.setattr(MlflowClient, "log_text", gone)
-    with pytest.raises(StoreError, match=r"is full.*kept in '.*phase-.*run the command again"):
+    monkeypatch.setattr(MlflowClient, "log_text", fails_later)
+    with pytest.raises(StoreError, match=r"is full.*kept in '.*phase-.*trainperf recover"):
         tp.phase("asked", repeats=2, tracking_uri=store.tracking_uri)
     (folder,) = Path(".trainperf").iterdir()
-    kept = [Attempt.from_json(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    kept = [Attempt.from_json(path.read_text()) for path in sorted(folder.glob("*-000?.json"))]
     assert {(attempt.variant, attempt.index) for attempt in kept} == {
         (attempt.variant, attempt.index) for attempt in ALL
     }
+    # Still away: everything goes on waiting.
+    with pytest.raises(StoreError, match="is full"):
+        tp.recover(tracking_uri=store.tracking_uri)
+    assert folder.exists()
+    monkeypatch.setattr(MlflowClient, "log_text", real)
+    (row,) = tp.recover()
+    assert (row["explained"], row["sent"], row["complete"]) == (["phase"], 0, True)
+    assert summary_of(store, "bf16")["metrics"]["phase/forward_ms"] == 4.5
+    study = row["study_id"]
+    assert {f.path for f in store.client.list_artifacts(study, "plots")} >= {"plots/phases.png"}
+    assert "phases/phase_memory.json" in {
+        file.path for file in store.client.list_artifacts(study, "phases")
+    }
+    forward = store.client.get_metric_history(
+        next(r for r in runs(store) if r.data.tags.get("trainperf.variant") == "bf16"
+             and r.data.tags["trainperf.kind"] == "variant").info.run_id,
+        "phase/forward_ms",
+    )  # fmt: skip
+    assert len(forward) == 1
+    assert tp.recover() == []
+    assert not Path(".trainperf").exists()
+
+
+def test_results_of_a_study_that_was_closed_meanwhile_are_not_sent(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainperf_mlflow.tracking.waiting import Kept, parcel
+
+    study = store.client.search_runs(
+        [store.experiment_id], "tags.`trainperf.kind` = 'study'"
+    )[0].info.run_id  # fmt: skip
+    kept = Kept(study, "profile")
+    kept.put(store, [parcel(study, {"profile/trace_evidence.json": {}})])
+    with pytest.raises(StoreError, match="being sent by another command"):
+        tp.recover()
+    kept.leave()
+    store.client.set_tag(study, "trainperf.closed", "v1")
+    with pytest.raises(tp.EvidenceError, match=r"closed as 'v1' before its profile.*delete"):
+        tp.recover()
+    assert "profile" not in {file.path for file in store.client.list_artifacts(study)}
 
 
 def test_a_full_disk_ends_no_measurement_that_the_store_still_takes(
@@ -168,7 +217,7 @@ def test_a_full_disk_ends_no_measurement_that_the_store_still_takes(
 
     told = io.StringIO()
     answering(monkeypatch, *ALL)
-    monkeypatch.setattr("trainperf_mlflow.tracking.explaining.write_whole", full)
+    monkeypatch.setattr("trainperf_mlflow.tracking.waiting.write_whole", full)
     tp.phase("asked", repeats=2, tracking_uri=store.tracking_uri, progress=told)
     assert summary_of(store, "bf16")["repeats"] == 2
     assert told.getvalue().count("No space left on device") == 1

@@ -27,8 +27,8 @@ from trainperf_mlflow.results import Assessment, Status, Study, VariantValues, W
 from trainperf_mlflow.signals import interruptible
 
 if TYPE_CHECKING:
-    from trainperf_mlflow.tracking.explaining import Kept
     from trainperf_mlflow.tracking.store import Store
+    from trainperf_mlflow.tracking.waiting import Kept, Parcel
 
 Look = Callable[[AnyWorker, Any, float], dict[str, Any]]
 
@@ -48,6 +48,12 @@ class Opened:
     @property
     def variant_runs(self) -> dict[str, str | None]:
         return {variant.name: variant.run_id for variant in self.variants}
+
+    def put(self, parcels: Sequence[Parcel]) -> None:
+        """Have results wait on disk until the store has them; a full disk is told."""
+        problem = self.kept.put(self.store, parcels)
+        if problem is not None:
+            teller(self.progress)(problem)
 
     def attempts(
         self,
@@ -111,7 +117,8 @@ def opened(
         stack.enter_context(interruptible())
         # The server imports torch while this process imports mlflow.
         launcher = stack.enter_context(Launcher())
-        from trainperf_mlflow.tracking.explaining import Kept, load_open_study
+        from trainperf_mlflow.tracking.explaining import load_open_study
+        from trainperf_mlflow.tracking.waiting import Kept
 
         store, study_id = find(study, tracking_uri, experiment)
         found, variants = load_open_study(store, study_id)
@@ -122,7 +129,7 @@ def opened(
         try:
             yield Opened(store, found, plan, variants, launcher, kept, progress)
         finally:
-            kept.remove_empty()
+            kept.leave()
 
 
 def refuse_nothing_measured(attempts: list[Attempt], what: str) -> None:

@@ -84,9 +84,10 @@ def phase(
 
 def _record(found: Opened, attempts: list[Attempt], safety: Safety, repeats: int) -> dict[str, Any]:
     """Send each variant's phases to its run, and the report to the study's."""
-    from trainperf_mlflow.tracking.explaining import PHASE_MEMORY_FILE, send
+    from trainperf_mlflow.tracking.explaining import PHASE_MEMORY_FILE
+    from trainperf_mlflow.tracking.waiting import parcel
 
-    summaries = []
+    summaries, parcels = [], []
     peaks = best_peaks(attempts)
     baselines = {variant.name for variant in found.study.variants if variant.role == "baseline"}
     baseline = [attempt for attempt in attempts if attempt.variant in baselines]
@@ -102,7 +103,7 @@ def _record(found: Opened, attempts: list[Attempt], safety: Safety, repeats: int
         run_id = found.variant_runs[variant.name]
         if run_id is not None:
             metrics = {**phase_metrics(summary), **roofline_metrics(summary)}
-            send(found.store, run_id, found.kept, {PHASES_FILE: summary}, metrics)
+            parcels.append(parcel(run_id, {PHASES_FILE: summary}, metrics))
     report = phase_memory_report(
         found.study,
         attempts,
@@ -113,9 +114,11 @@ def _record(found: Opened, attempts: list[Attempt], safety: Safety, repeats: int
         repeats=repeats,
     )
     if summaries:
-        send(found.store, found.study.study_id, found.kept, {PHASE_MEMORY_FILE: report})
+        parcels.append(parcel(found.study.study_id, {PHASE_MEMORY_FILE: report}))
         say = teller(found.progress)
+        found.put(parcels)
         pictures = phase_pictures(found.study, attempts, summaries, say)
+        found.kept.send(found.store, pictures)
         attach(found.store, found.study.study_id, pictures, say)
     found.kept.remove()
     return report

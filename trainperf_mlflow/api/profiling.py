@@ -88,8 +88,10 @@ def _places(found: Opened, attempts: list[Attempt]) -> dict[str, str]:
 
 def _record(found: Opened, attempts: list[Attempt], steps: int) -> dict[str, Any]:
     """Send each variant's trace to its run, and the report to the study's."""
-    from trainperf_mlflow.tracking.explaining import TRACE_EVIDENCE_FILE, send
+    from trainperf_mlflow.tracking.explaining import TRACE_EVIDENCE_FILE
+    from trainperf_mlflow.tracking.waiting import parcel
 
+    parcels = []
     names = [variant.name for variant in found.study.variants]
     attempts = sorted(attempts, key=lambda attempt: names.index(attempt.variant))
     for attempt in attempts:
@@ -99,7 +101,7 @@ def _record(found: Opened, attempts: list[Attempt], steps: int) -> dict[str, Any
             path = None
             if attempt.trace is not None:
                 path = trace_path(found.kept.path, attempt.variant)
-            send(found.store, run_id, found.kept, {PROFILE_FILE: summary}, trace=path)
+            parcels.append(parcel(run_id, {PROFILE_FILE: summary}, trace=path))
     report = trace_evidence_report(
         found.study,
         attempts,
@@ -108,14 +110,17 @@ def _record(found: Opened, attempts: list[Attempt], steps: int) -> dict[str, Any
         iters=steps,
     )
     if attempts:
-        send(found.store, found.study.study_id, found.kept, {TRACE_EVIDENCE_FILE: report})
+        parcels.append(parcel(found.study.study_id, {TRACE_EVIDENCE_FILE: report}))
         say = teller(found.progress)
+        found.put(parcels)
         traces = {
             attempt.variant: trace_path(found.kept.path, attempt.variant)
             for attempt in attempts
             if attempt.trace is not None
         }
-        attach(found.store, found.study.study_id, trace_pictures(traces, say), say)
+        pictures = trace_pictures(traces, say)
+        found.kept.send(found.store, pictures)
+        attach(found.store, found.study.study_id, pictures, say)
     found.kept.remove()
     return report
 

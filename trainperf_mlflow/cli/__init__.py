@@ -153,6 +153,7 @@ def recover(study: str | None, tracking_uri: str | None, output: str) -> None:
     for item in recovered:
         tell(
             f"{item['study_id']}: {item['sent']} result(s) sent"
+            + (f", and those of {', '.join(item['explained'])}" if item["explained"] else "")
             + (f", decision: {item['decision']}" if item["decision"] else "")
         )
 

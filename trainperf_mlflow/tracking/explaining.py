@@ -5,24 +5,18 @@ Every function may be called again: a later measurement replaces an earlier one.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mlflow.entities import Metric, RunTag
+from mlflow.entities import RunTag
 
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE, TRACE_FILE
 from trainperf_mlflow.errors import EvidenceError, StoreError
-from trainperf_mlflow.results import Closed, Comparison, Study, VariantValues
+from trainperf_mlflow.results import Comparison, Study, VariantValues
 from trainperf_mlflow.tracking import names, queries
-from trainperf_mlflow.tracking.spool import Spool, write_whole
 from trainperf_mlflow.tracking.store import Store, local_folder, refusals
 
 PHASE_MEMORY_FILE = "phases/phase_memory.json"
@@ -30,42 +24,6 @@ TRACE_EVIDENCE_FILE = "profile/trace_evidence.json"
 ASSESSMENT_FILE = "assessment.json"
 
 Summaries = dict[str, Mapping[str, Any]]
-
-
-class Kept:
-    """A folder that holds results until MLflow has them; it is left where sending fails."""
-
-    def __init__(self, study_id: str, kind: str) -> None:
-        spool = Spool()
-        spool.prepare()
-        self.path = Path(tempfile.mkdtemp(prefix=f"{kind}-{study_id[:12]}-", dir=spool.root))
-        self._told = False
-
-    def keep(self, name: str, text: str) -> str | None:
-        """Write a file whole; what kept it from the disk, the first time that happens.
-
-        What was measured is still in memory and goes to MLflow: a full disk ends nothing.
-        """
-        try:
-            write_whole(self.path / name, text)
-        except OSError as error:
-            if not self._told:
-                self._told = True
-                return (
-                    f"{str(self.path)!r} cannot be written ({error.strerror}): should MLflow not "
-                    "take the results either, they are lost; free some space"
-                )
-        return None
-
-    def remove(self) -> None:
-        """MLflow has everything."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.remove_empty()
-
-    def remove_empty(self) -> None:
-        for folder in (self.path, self.path.parent):
-            with suppress(OSError):
-                folder.rmdir()  # only where it is empty
 
 
 def load_open_study(store: Store, study_id: str) -> tuple[Study, tuple[VariantValues, ...]]:
@@ -91,26 +49,6 @@ def load_open_study(store: Store, study_id: str) -> tuple[Study, tuple[VariantVa
     return study, queries.load_variants(store, study_id)
 
 
-def with_close(store: Store, comparison: Comparison) -> Comparison:
-    """The comparison with what its study was closed as; unchanged while that is open.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
-    with refusals(store.tracking_uri):
-        tags = store.client.get_run(comparison.study_id).data.tags
-    if names.CLOSED not in tags:
-        return comparison
-    closed = Closed(
-        label=tags[names.CLOSED],
-        decision=tags.get(names.DECISION, ""),
-        reason=tags.get(names.REASON, ""),
-        next_action=tags.get(names.NEXT_ACTION, ""),
-        confidence=tags.get(names.CONFIDENCE, "unconfirmed"),
-    )
-    return comparison.model_copy(update={"closed": closed})
-
-
 def closed_label(store: Store, study_id: str) -> str | None:
     """The label that a study was closed under; None while it is open.
 
@@ -120,45 +58,6 @@ def closed_label(store: Store, study_id: str) -> str | None:
     with refusals(store.tracking_uri):
         label: str | None = store.client.get_run(study_id).data.tags.get(names.CLOSED)
     return label
-
-
-def send(
-    store: Store,
-    run_id: str,
-    kept: Kept,
-    files: Mapping[str, Mapping[str, Any]],
-    metrics: Mapping[str, float] | None = None,
-    trace: Path | None = None,
-) -> None:
-    """Attach objects as JSON by their artifact paths, metrics and a trace to a run.
-
-    Raises:
-        StoreError: the store refuses; what was measured stays in the kept folder.
-    """
-    now = int(time.time() * 1000)
-    finite = {key: value for key, value in (metrics or {}).items() if math.isfinite(value)}
-    texts = {name: json.dumps(content, indent=2) for name, content in files.items()}
-    tags = names.digest_tags(texts)
-    try:
-        with refusals(store.tracking_uri):
-            if trace is not None:
-                store.client.log_artifact(run_id, str(trace), TRACE_FILE.rpartition("/")[0])
-                with trace.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                tags[f"{names.SHA256_PREFIX}{TRACE_FILE}"] = digest
-            for name, text in texts.items():
-                store.client.log_text(run_id, text, name)
-            store.client.log_batch(
-                run_id,
-                metrics=[Metric(key, value, now, 0) for key, value in finite.items()],
-                tags=[RunTag(key, value) for key, value in tags.items()],
-                synchronous=True,
-            )
-    except StoreError as error:
-        raise StoreError(
-            f"{error}; what was measured is kept in {str(kept.path)!r}; run the command again "
-            "when the store is back"
-        ) from None
 
 
 def trace_place(store: Store, run_id: str) -> str:

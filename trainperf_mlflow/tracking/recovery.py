@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainperf_mlflow.errors import PlanError, StoreError
+from trainperf_mlflow.errors import EvidenceError, PlanError, StoreError
 from trainperf_mlflow.tracking import names, writing
+from trainperf_mlflow.tracking.explaining import closed_label
+from trainperf_mlflow.tracking.pictures import read_pictures, send_pictures
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.search import runs_of_study
-from trainperf_mlflow.tracking.spool import Spool, StudyFolder
+from trainperf_mlflow.tracking.spool import Spool, StudyFolder, Target
 from trainperf_mlflow.tracking.store import Store, connect, read_store, refusals
 from trainperf_mlflow.tracking.uris import MASK, masked, resolve_uri
+from trainperf_mlflow.tracking.waiting import WaitingFolder, send_parcels
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,15 @@ class Recovered:
     ended: int
     decision: str | None
     complete: bool
+    store: Store
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Results of a phase or profile command that are in MLflow now."""
+
+    study_id: str
+    kind: str
     store: Store
 
 
@@ -59,7 +72,7 @@ def recover(
         return _end_runs(folder.study_id, tracking_uri)
     folder.acquire()
     try:
-        store = _target_store(folder, tracking_uri)
+        store = _target_store(folder.target(), folder.study_id, tracking_uri)
         with refusals(store.tracking_uri):
             running = _running(store, folder.study_id)
         recorder = Recorder.resume(store, folder, warn)
@@ -79,21 +92,46 @@ def recover(
     return Recovered(folder.study_id, sent, len(running), decision, complete, store)
 
 
-def _target_store(folder: StudyFolder, tracking_uri: str | None) -> Store:
+def recover_explanation(folder: WaitingFolder, *, tracking_uri: str | None = None) -> Explained:
+    """Send what a phase or profile command measured while its store was away.
+
+    Raises:
+        StoreError: the store fails, another command has the folder, or it is damaged.
+        EvidenceError: the study was closed meanwhile.
+    """
+    folder.acquire()
+    try:
+        waiting = folder.read()
+        store = _target_store(waiting.target, waiting.study_id, tracking_uri)
+        label = closed_label(store, waiting.study_id)
+        if label is not None:
+            raise EvidenceError(
+                f"study {waiting.study_id} was closed as {label!r} before its {waiting.kind} "
+                f"results came, and its evidence is final; delete {str(folder.path)!r}"
+            )
+        send_parcels(store, waiting.parcels)
+        with suppress(StoreError, OSError):  # the results are there without their pictures
+            send_pictures(store, waiting.study_id, read_pictures(folder.path))
+        folder.remove()
+    finally:
+        folder.release()
+    return Explained(waiting.study_id, waiting.kind, store)
+
+
+def _target_store(target: Target, study_id: str, tracking_uri: str | None) -> Store:
     """The store the study was recorded in; its password is not on disk."""
-    target = folder.target()
     if tracking_uri is None and MASK not in target.tracking_uri:
         uri = target.tracking_uri
     else:
         uri = resolve_uri(tracking_uri)
         if tracking_uri is None and masked(uri) != target.tracking_uri:
             raise StoreError(
-                f"study {folder.study_id} belongs into {target.tracking_uri!r}, whose password is "
+                f"study {study_id} belongs into {target.tracking_uri!r}, whose password is "
                 "not kept on disk; set MLFLOW_TRACKING_URI to the whole URI"
             )
     client = connect(uri)
     with refusals(uri):
-        client.get_run(folder.study_id)  # another store could have the experiment, too
+        client.get_run(study_id)  # another store could have the experiment, too
         experiment = client.get_experiment(target.experiment_id)
     return Store(client, uri, experiment.experiment_id, experiment.name)
 
