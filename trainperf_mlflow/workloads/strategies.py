@@ -5,6 +5,7 @@ Plain data, so that a plan can be checked without importing torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +25,7 @@ STRATEGIES: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
 )
 
 
-def strategy_of(changed: dict[str, Any]) -> str | None:
+def strategy_of(changed: Mapping[str, Any]) -> str | None:
     """The name of the strategy that makes exactly these changes, if there is one.
 
     >>> strategy_of({"offload": True, "checkpoint": True})
