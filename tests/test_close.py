@@ -250,21 +250,41 @@ def test_compare_prints_a_closed_study_and_tags_nothing(store: Store, whole: str
     assert tags_of(store, whole) == before
 
 
-def test_a_closed_studys_decision_is_told_with_its_label_beside_the_measured_one(
-    store: Store, whole: str
+def test_a_closed_studys_decision_is_the_headline_and_the_measured_one_stands_beside_it(
+    store: Store,
 ) -> None:
-    made = tp.compare(whole, tracking_uri=store.tracking_uri)
+    study_id = record_closable(store, "headline", repeats=3).study_id  # lacks a regression
+    assert trainperf(store, "close", study_id, "--label", "head-v1").exit_code == 0
+    made = tp.compare(study_id, tracking_uri=store.tracking_uri)
     assert made.closed is not None
-    assert (made.closed.label, made.closed.decision) == ("whole-v1", "accept")
-    rows = tp.decisions(tracking_uri=store.tracking_uri).set_index("study_id")
-    assert rows.loc[whole, "closed"] == "whole-v1"
-    assert rows.loc[whole, "measured_decision"] == made.decision.decision
-    where = ("--tracking-uri", store.tracking_uri)
-    for command in ("compare", "show", "report"):
-        wanted = ("--format", "markdown") if command == "report" else ()
-        shown = CliRunner().invoke(cli, [command, whole, *wanted, *where])
-        assert shown.exit_code == 0, shown.output
-        assert "whole-v1" in shown.stdout
+    assert made.standing is made.closed
+    assert (made.decision.decision, made.standing.decision) == ("accept", "tune")
+    row = tp.decisions(tracking_uri=store.tracking_uri).set_index("study_id").loc[study_id]
+    found = [row[name] for name in ("closed", "decision", "measured_decision")]
+    assert found == ["head-v1", "tune", "accept"]
+    note = tags_of(store, study_id)[names.NOTE]
+    pages = [artifact_of(store, study_id, f"report.{end}").read_text() for end in ("html", "md")]
+    told = [
+        *(trainperf(store, command, study_id).stdout for command in ("compare", "show")),
+        trainperf(store, "report", study_id, "--format", "markdown").stdout,
+        trainperf(store, "report", study_id, "--output", "-").stdout,
+        *(note, *pages),
+    ]
+    for text in map(str.lower, told):
+        closed, measured = text.index("closed as"), text.index("measured before the close")
+        assert closed < text.index("head-v1", closed) < measured
+        assert ("tune" in text[:measured], "accept" in text[measured:]) == (True, True)
+    assert note.startswith("Closed as head-v1: **tune: checkpoint**")
+    assert pages[1].startswith("### 🟠 Tune: ")
+
+
+def test_a_close_that_cannot_be_read_is_told_with_what_was_measured(store: Store) -> None:
+    study_id = record_closable(store, "unreadable").study_id
+    assert trainperf(store, "close", study_id, "--label", "lost-v1").exit_code == 0
+    artifact_of(store, study_id, names.CLOSING_FILE).unlink()
+    for words in (("compare",), ("show",), ("report", "--output", "-")):
+        done = trainperf(store, words[0], study_id, *words[1:])
+        assert (done.exit_code, "lost-v1" in done.stdout) == (0, True), done.output
 
 
 def test_only_a_whole_study_is_closed(store: Store) -> None:

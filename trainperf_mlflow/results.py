@@ -523,14 +523,12 @@ class Noise(Record):
     measured_again: int  # blocks, because they or their neighbours were disturbed
 
 
-class Closed(Record):
+class Closed(Decision):
     """How a study was closed: the decision that stands, beside the one that was measured."""
 
     label: str
-    decision: str
-    reason: str
-    next_action: str
-    confidence: str
+    best_candidate: str | None = None
+    candidates: dict[str, Decision] = Field(default_factory=dict)  # by variant
 
 
 class Comparison(Record):
@@ -555,6 +553,21 @@ class Comparison(Record):
     noise: Noise | None = None  # None where no blocks are known
     calibration: Calibration | None = None  # what a study cites, or what a calibration found
     closed: Closed | None = None  # only where it is read back: a closed study's own decision
+
+    @property
+    def standing(self) -> Decision:
+        """The decision that holds: that of the close, where the study is closed."""
+        return self.closed or self.decision
+
+    @property
+    def standing_best(self) -> str | None:
+        """The candidate that it is about."""
+        return self.best_candidate if self.closed is None else self.closed.best_candidate
+
+    def standing_on(self, candidate: CandidateComparison) -> Decision:
+        """The decision that holds about one candidate."""
+        known = {} if self.closed is None else self.closed.candidates
+        return known.get(candidate.variant, candidate.decision)
 
     def summary(self) -> dict[str, Any]:
         """The object that ``--format json`` prints: the decision's fields at the top level."""

@@ -16,12 +16,12 @@ from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.errors import EvidenceError, PlanError
 from trainperf_mlflow.evidence.chain import CLOSING, FILES, HANDOFF, MANIFEST, broken, read_chain
+from trainperf_mlflow.evidence.closed import closed_as
 from trainperf_mlflow.evidence.closing import (
     Closable,
     ClosingReport,
     close_study,
     decision_of,
-    decision_on,
 )
 from trainperf_mlflow.evidence.handoff import Handoff, make_handoff
 from trainperf_mlflow.evidence.manifest import (
@@ -33,7 +33,7 @@ from trainperf_mlflow.evidence.manifest import (
     refuse,
 )
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.results import Comparison, Decision, Record
+from trainperf_mlflow.results import Decision, Record
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.closing import StudyRuns
@@ -177,10 +177,9 @@ def _close(
     handoff = make_handoff(study, report, entries[0], entries[1], manifest.profile.report)
     texts[HANDOFF] = canonical(handoff)
     comparison = material.exported.comparison
-    decision = decision_of(report, comparison.decision.confidence)
-    best = _best(report) or comparison.best_candidate
+    closed = closed_as(report, comparison)
     if check:
-        return _closure("ready", report, manifest, decision, study.name, best)
+        return _closure("ready", report, manifest, closed, study.name, closed.best_candidate)
     if begun:
         changed = [path for path in FILES if path in files and files[path].decode() != texts[path]]
         refuse(
@@ -192,7 +191,6 @@ def _close(
     from trainperf_mlflow.tracking import names
     from trainperf_mlflow.tracking.closing import send_close
 
-    records = {record.name: decision_on(record, report.gates) for record in report.candidates}
     runs = {c.variant: c.run_id for c in comparison.candidates}
     runs |= {v.name: v.run_id for v in material.exported.variants if v.run_id}
     send_close(
@@ -202,19 +200,23 @@ def _close(
             names.CLOSED: label,
             names.MEASURED_DECISION: comparison.decision.decision,
             names.HANDOFF: HANDOFF,
-            names.BEST_CANDIDATE: best,
+            names.BEST_CANDIDATE: closed.best_candidate,
             names.SCOPE_STUDY: links.scope,
             names.PRESSURE_STUDY: links.pressure,
             names.REGRESSIONS: ",".join(manifest.linked.get("regression", ())) or None,
         },
-        decision,
-        {run_id: records[name] for name, run_id in runs.items() if name in records and run_id},
+        closed,
+        {
+            run_id: closed.candidates[name]
+            for name, run_id in runs.items()
+            if name in closed.candidates and run_id
+        },
     )
-    closed = _as_closed(comparison, decision, records, best)
-    attach_report(found.main.store, closed, warn)
-    annotate(found.main.store, closed)
+    comparison = comparison.model_copy(update={"closed": closed})
+    attach_report(found.main.store, comparison, warn)
+    annotate(found.main.store, comparison)
     status: Literal["repaired", "completed"] = "repaired" if begun else "completed"
-    return _closure(status, report, manifest, decision, study.name, best)
+    return _closure(status, report, manifest, closed, study.name, closed.best_candidate)
 
 
 def _begun(study_id: str, files: Mapping[str, bytes], manifest: Manifest, check: bool) -> bool:
@@ -375,30 +377,6 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _best(report: ClosingReport) -> str | None:
-    """Of the accepted, the one that saves the most memory."""
-    accepted = [record for record in report.candidates if record.decision == "accept"]
-    best = max(accepted, key=lambda r: (r.memory_saving_mb or 0.0, r.name), default=None)
-    return best.name if best else None
-
-
-def _as_closed(
-    comparison: Comparison, decision: Decision, records: Mapping[str, Decision], best: str | None
-) -> Comparison:
-    """The comparison as notes show it from now on."""
-    return comparison.model_copy(
-        update={
-            "decision": decision,
-            "policy": decision.policy,
-            "best_candidate": best,
-            "candidates": tuple(
-                c.model_copy(update={"decision": records.get(c.variant, c.decision)})
-                for c in comparison.candidates
-            ),
-        }
-    )
-
-
 def _closure(
     status: Literal["completed", "repaired", "already_complete", "ready"],
     report: ClosingReport,
@@ -413,7 +391,7 @@ def _closure(
         study_id=report.study_id,
         study=study,
         label=report.run_label,
-        **decision.model_dump(exclude={"numbers"}),
+        **decision.model_dump(include=set(Decision.model_fields) - {"numbers"}),
         best_candidate=best,
         candidates=tuple(dumped["candidates"]),
         decision_scopes=dumped["decision_scopes"],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.assessing import assessed
+from trainperf_mlflow.api.closed import with_close
 from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.picturing import attach, compared_pictures
 from trainperf_mlflow.decisions.study import decide_study
@@ -95,7 +96,6 @@ def decide_again(
         closed_label,
         send_assessment,
         study_files,
-        with_close,
     )
     from trainperf_mlflow.tracking.writing import send_comparison
 

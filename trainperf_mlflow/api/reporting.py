@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import get_args
 
+from trainperf_mlflow.api.closed import with_close
 from trainperf_mlflow.api.pages import Format, material_of, page_of
 from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.decisions.reasons import Language
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.reporting.table import closed_line
 
 
 def report(
@@ -36,7 +36,6 @@ def report(
         if value not in known:
             raise PlanError(f"unknown {what} {shown(value)}; known: {', '.join(known)}")
     from trainperf_mlflow.tracking import names, queries
-    from trainperf_mlflow.tracking.explaining import with_close
 
     store, study_id = find(study, tracking_uri, experiment)
     files = queries.artifacts(store, study_id)
@@ -47,10 +46,4 @@ def report(
             f"'trainperf compare {study_id}' first"
         )
     comparison = with_close(store, queries.load_comparison(store, study_id))
-    closed = closed_line(comparison)
-    if closed is not None:
-        told = (f"{closed}; what is told here was measured before the close", *comparison.warnings)
-        text = f"{closed}; measured before: {comparison.decision.text}"
-        decision = comparison.decision.model_copy(update={"text": text})
-        comparison = comparison.model_copy(update={"warnings": told, "decision": decision})
     return page_of(material_of(store, comparison, files), format, lang)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from trainperf_mlflow.api.closed import with_close
 from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.decisions.regression_study import Regression
 from trainperf_mlflow.decisions.scope_study import Scope
@@ -53,7 +54,7 @@ def show(
         PlanError: there is no such study.
         StoreError: the store or the study's records cannot be read.
     """
-    from trainperf_mlflow.tracking import explaining, queries
+    from trainperf_mlflow.tracking import queries
     from trainperf_mlflow.tracking.links import study_links
 
     store, study_id = find(study, tracking_uri, experiment)
@@ -62,7 +63,7 @@ def show(
         return _gathering(store, run)
     comparison = None
     with suppress(StoreError):
-        comparison = explaining.with_close(store, queries.load_comparison(store, study_id))
+        comparison = with_close(store, queries.load_comparison(store, study_id))
     return Shown(
         study=queries.load_study(store, study_id),
         comparison=comparison,

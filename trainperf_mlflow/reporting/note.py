@@ -10,7 +10,7 @@ from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.losses import how_to_ask, loss_lines
 from trainperf_mlflow.reporting.noise import noise_lines
-from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure
+from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure, measured_line
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
 from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
 
@@ -70,9 +70,7 @@ def variant_notes(comparison: Comparison, links: Mapping[str, str] | None = None
     of, _ = _links({"study": links["study"]} if links and "study" in links else {})
     notes = {
         item.variant: _fitting(
-            f"**{item.decision.decision}**{how_sure(item.decision)} "
-            f"(`{item.decision.reason}`, policy `{item.decision.policy}`){_BREAK}"
-            f"{_next(item.decision)}{_BREAK}{_short(item.decision.text, _TEXT_CHARS)}",
+            _decided(comparison, item),
             of,
             _numbers(comparison, item),
             _effect(item),
@@ -80,14 +78,32 @@ def variant_notes(comparison: Comparison, links: Mapping[str, str] | None = None
         for item in comparison.candidates
     }
     if comparison.baseline is not None:
-        decision = comparison.decision
-        best = f" about {_short(comparison.best_candidate)}" if comparison.best_candidate else ""
+        decision, about = comparison.standing, comparison.standing_best
+        best = f" about {_short(about)}" if about else ""
         notes[comparison.baseline.name] = _fitting(
             f"**Baseline**: what the candidates are measured against.{_BREAK}"
             f"The study decided{best}: **{decision.decision}**{how_sure(decision)}.",
             of,
         )
     return notes
+
+
+def _decided(comparison: Comparison, item: CandidateComparison) -> str:
+    decision = comparison.standing_on(item)
+    lines = [
+        f"{_closed(comparison)}**{decision.decision}**{how_sure(decision)} "
+        f"(`{decision.reason}`, policy `{decision.policy}`)",
+        _next(decision),
+        _short(decision.text, _TEXT_CHARS),
+    ]
+    if decision is not item.decision:
+        own = item.decision
+        lines.append(f"Measured before the close: {own.decision}{how_sure(own)} (`{own.reason}`).")
+    return _BREAK.join(lines)
+
+
+def _closed(comparison: Comparison) -> str:
+    return f"Closed as {_short(comparison.closed.label)}: " if comparison.closed else ""
 
 
 def _fitting(*parts: str) -> str:
@@ -121,22 +137,27 @@ def _short(text: str, limit: int = _NAME_CHARS) -> str:
 
 
 def _decision(comparison: Comparison, pages: str) -> str:
-    decision = comparison.decision
-    of = f": {_short(comparison.best_candidate)}" if comparison.best_candidate else ""
+    decision, best = comparison.standing, comparison.standing_best
+    of = f": {_short(best)}" if best else ""
     goal = f", goal `{comparison.goal}`" if comparison.goal else ""
     lines = [
-        f"**{decision.decision}{of}**{how_sure(decision)} "
+        f"{_closed(comparison)}**{decision.decision}{of}**{how_sure(decision)} "
         f"(`{decision.reason}`, policy `{decision.policy}`{goal}). {_next(decision)}",
         # Further down MLflow lays a shade over the note, through which nobody can click.
         pages,
         _short(decision.text, _TEXT_CHARS),
+        _short(_upper(measured_line(comparison)), _TEXT_CHARS) if comparison.closed else "",
     ]
     return _BREAK.join(line for line in lines if line)
 
 
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _other_policies(comparison: Comparison) -> str:
     best = next(
-        (item for item in comparison.candidates if item.variant == comparison.best_candidate), None
+        (item for item in comparison.candidates if item.variant == comparison.standing_best), None
     )
     return "\n".join(
         f"- The policy `{name}` would say: {other.decision} (`{other.reason}`)."
@@ -184,14 +205,19 @@ def _table(comparison: Comparison) -> str:
     if comparison.baseline is not None:
         rows.append(_row(comparison.baseline.name, comparison.baseline.metrics, {}, ""))
     rows += [
-        _row(item.variant, item.metrics, told_gains(item, before), item.decision.decision)
+        _row(
+            item.variant,
+            item.metrics,
+            told_gains(item, before),
+            comparison.standing_on(item).decision,
+        )
         for item in _shown(comparison)
     ]
     left_out = len(comparison.candidates) - len(_shown(comparison))
     if left_out:
         rows.append(f"\n{left_out} more in `comparison.json`.")
     if any(item.time is not None for item in comparison.candidates):
-        rows.append(f"\n{BASIS[0].upper()}{BASIS[1:]}.")
+        rows.append(f"\n{_upper(BASIS)}.")
     return "\n".join(rows)
 
 
@@ -213,7 +239,7 @@ def _cells(*cells: str) -> str:
 def _shown(comparison: Comparison) -> list[CandidateComparison]:
     """The first candidates, and the best one wherever it stands."""
     first = comparison.candidates[:_MAX_ROWS]
-    best = [item for item in comparison.candidates if item.variant == comparison.best_candidate]
+    best = [item for item in comparison.candidates if item.variant == comparison.standing_best]
     return [*first, *(item for item in best if item not in first)]
 
 

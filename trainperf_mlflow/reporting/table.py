@@ -91,7 +91,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
             Padding(Text(line, style="dim"), (0, 0, 0, 2))
             for line in why_lines(comparison.assessment)
         ]
-    parts += [Text(""), *_closed(comparison), *_decision(comparison)]
+    parts += [Text(""), *_decision(comparison)]
     return Group(*parts)
 
 
@@ -110,7 +110,7 @@ def comparison_table(comparison: Comparison) -> Table:
         table.add_row(
             _name(candidate.variant),
             *_values(candidate.metrics, told_gains(candidate, before)),
-            _verdict(candidate),
+            _verdict(candidate, comparison.standing_on(candidate)),
         )
     return table
 
@@ -156,8 +156,8 @@ def _name(name: str) -> Text:
     return Text(clipped(plain(name), _NAME_CHARS))
 
 
-def _verdict(candidate: CandidateComparison) -> Text:
-    text = Text(candidate.decision.decision, style=_COLOURS[candidate.decision.decision])
+def _verdict(candidate: CandidateComparison, decision: Decision) -> Text:
+    text = Text(decision.decision, style=_COLOURS[decision.decision])
     if candidate.time is not None:
         text.append(f"\n{candidate.time.direction}", style="dim")
     if candidate.status.value != "ok":
@@ -181,32 +181,12 @@ def _note(candidate: CandidateComparison) -> RenderableType:
     return Padding(Text.assemble((name, "bold"), f": {note}"), (0, 0, 0, 2))
 
 
-def closed_line(comparison: Comparison) -> str | None:
-    """What a closed study was closed as; None while it is open."""
-    closed = comparison.closed
-    if closed is None:
-        return None
-    return (
-        f"closed as {clipped(plain(closed.label), _NAME_CHARS)!r}: {closed.decision}, "
-        f"{closed.confidence} ({closed.reason}), next: {closed.next_action}"
-    )
-
-
-def _closed(comparison: Comparison) -> Iterator[RenderableType]:
-    line = closed_line(comparison)
-    if line is not None:
-        yield Text(line, style="bold")
-        yield Text("what was measured, before the close:", style="dim")
-
-
 def _decision(comparison: Comparison) -> Iterator[RenderableType]:
-    decision = comparison.decision
-    of = (
-        f" {clipped(plain(comparison.best_candidate), _NAME_CHARS)}"
-        if comparison.best_candidate
-        else ""
-    )
+    """The decision that holds, with the measured one beside it where the study is closed."""
+    decision, closed = comparison.standing, comparison.closed
+    of = _of(comparison.standing_best)
     yield Text.assemble(
+        "" if closed is None else f"closed as {clipped(plain(closed.label), _NAME_CHARS)!r}: ",
         (f"{decision.decision}{of}", f"bold {_COLOURS[decision.decision]}"),
         f"{how_sure(decision)} ({decision.reason}, policy {decision.policy})",
     )
@@ -214,23 +194,40 @@ def _decision(comparison: Comparison) -> Iterator[RenderableType]:
     step = next_line(clipped(plain(decision.next_action), _NAME_CHARS), rollback=decision.rollback)
     yield Padding(Text(step), (0, 0, 0, 2))
     best = next(
-        (item for item in comparison.candidates if item.variant == comparison.best_candidate), None
+        (item for item in comparison.candidates if item.variant == comparison.standing_best), None
     )
+    for item in comparison.candidates:
+        # The best one's reason is the study's; the others say theirs here.
+        own = comparison.standing_on(item)
+        if item is not best and own.text != item.note:
+            yield Padding(
+                Text(
+                    f"{clipped(plain(item.variant), _NAME_CHARS)}: {own.decision} "
+                    f"({own.reason}): {clipped(plain(own.text), _NOTE_CHARS)}"
+                ),
+                (0, 0, 0, 2),
+            )
+    if closed is not None:
+        yield Text(measured_line(comparison), style="dim")
     for name, other in best.other_decisions.items() if best else ():
         yield Padding(
             Text(f"the policy {name} would say: {other.decision} ({other.reason})", style="dim"),
             (0, 0, 0, 2),
         )
-    for item in comparison.candidates:
-        # The best one's reason is the study's; the others say theirs here.
-        if item is not best and item.decision.text != item.note:
-            yield Padding(
-                Text(
-                    f"{clipped(plain(item.variant), _NAME_CHARS)}: {item.decision.decision} "
-                    f"({item.decision.reason}): {clipped(plain(item.decision.text), _NOTE_CHARS)}"
-                ),
-                (0, 0, 0, 2),
-            )
+
+
+def measured_line(comparison: Comparison) -> str:
+    """What was decided before the close, in one line."""
+    decision = comparison.decision
+    return (
+        f"measured before the close: {decision.decision}{_of(comparison.best_candidate)}"
+        f"{how_sure(decision)} ({decision.reason}, policy {decision.policy}): "
+        f"{clipped(plain(decision.text), _NOTE_CHARS)}"
+    )
+
+
+def _of(candidate: str | None) -> str:
+    return f" {clipped(plain(candidate), _NAME_CHARS)}" if candidate else ""
 
 
 def how_sure(decision: Decision) -> str:

@@ -52,7 +52,7 @@ class Material:
     @property
     def best(self) -> CandidateComparison | None:
         """The candidate that the study's decision is about."""
-        best = self.comparison.best_candidate
+        best = self.comparison.standing_best
         return next((c for c in self.comparison.candidates if c.variant == best), None)
 
     @property

@@ -72,7 +72,7 @@ def results_table(material: Material, words: Words) -> Table:
         )
     for item in comparison.candidates:
         # Of the rejected none is the best: the best is the baseline.
-        badge = item is material.best and item.decision.decision != "reject"
+        badge = item is material.best and material.comparison.standing_on(item).decision != "reject"
         best = (words("best"),) if badge and len(comparison.candidates) > 1 else ()
         rows.append(
             (
@@ -91,7 +91,7 @@ def results_table(material: Material, words: Words) -> Table:
                     )
                     for metric, decimals in metrics
                 ),
-                _decision(item, words),
+                _decision(item, comparison.standing_on(item), words),
             )
         )
     return Table(tuple(words(f"column.{column}") for column in columns), tuple(rows))
@@ -142,18 +142,14 @@ def _percent(item: CandidateComparison, key: str) -> tuple[str, ...]:
     return () if percent is None else (f"{percent:+.1f} %",)
 
 
-def _decision(item: CandidateComparison, words: Words) -> Cell:
-    lines = (
-        []
-        if item.decision.decision == "measure"
-        else [words(f"confidence.{item.decision.confidence}")]
-    )
+def _decision(item: CandidateComparison, decision: Decision, words: Words) -> Cell:
+    lines = [] if decision.decision == "measure" else [words(f"confidence.{decision.confidence}")]
     if item.time is not None:
         lines.insert(0, words(f"direction.{item.time.direction}"))
     if item.status.value != "ok":
         lines.insert(0, words(f"status.{item.status.value}"))
-    tone = _TONES[item.decision.decision]
-    return Cell(words(f"decision.{item.decision.decision}"), tuple(lines), tone)
+    tone = _TONES[decision.decision]
+    return Cell(words(f"decision.{decision.decision}"), tuple(lines), tone)
 
 
 def _reasons(material: Material, words: Words) -> list[str]:
@@ -162,10 +158,11 @@ def _reasons(material: Material, words: Words) -> list[str]:
         words(
             "of_each",
             variant=name(item.variant),
-            decision=words(f"decision.{item.decision.decision}"),
-            reason=said(reason_text(item.decision, words.lang)),
+            decision=words(f"decision.{decision.decision}"),
+            reason=said(reason_text(decision, words.lang)),
         )
         for item in material.comparison.candidates
+        for decision in (material.comparison.standing_on(item),)
         if item is not material.best
     ]
     best = material.best

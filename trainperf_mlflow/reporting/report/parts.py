@@ -98,6 +98,7 @@ class Verdict:
     settle: str  # what would settle what is open; empty where nothing is
     next: str
     figures: tuple[Figure, ...]
+    measured: str = ""  # before the close; empty where the study is open
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,9 @@ def _signals(material: Material, words: Words) -> Iterator[str]:
 def rule(material: Material, words: Words) -> Section:
     decision, policy = material.comparison.decision, material.comparison.policy
     known = f"rule.{policy}" in TEXTS
+    closed = material.comparison.closed is not None
     parts: list[Part] = [
+        *([Paragraph(words("rule.closed"))] if closed else []),
         Paragraph(words(f"rule.{policy}") if known else words("rule.unknown", policy=name(policy))),
         Paragraph(words("rule.bare" if material.imported else "rule.guard")),
     ]

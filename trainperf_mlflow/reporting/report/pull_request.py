@@ -29,6 +29,7 @@ def markdown_page(content: Content) -> str:
                 (words("why"), verdict.reason),
                 *([(words("settle"), verdict.settle)] if verdict.settle else []),
                 (words("next"), verdict.next),
+                *([(words("measured"), verdict.measured)] if verdict.measured else []),
             ]
         ),
     ]

@@ -115,6 +115,9 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
             "Keep none of the {count} candidates: stay with the baseline.",
             "{count} 个候选都不保留，维持基线。",
         ),
+        "headline.closed": Text("Closed as “{label}”. ", "已以“{label}”结项。"),
+        "measured": Text("Measured before the close", "结项前的测量结论"),
+        "measured.decision": Text("{decision}, {sure}. {reason}", "{decision}，{sure}。{reason}"),
         "headline.measure": Text("Measured; nothing was compared.", "已测量，没有比较对象。"),
         "headline.calibration": Text(
             "The machine was measured against itself.", "已用相同代码测量本机。"
@@ -463,6 +466,11 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         "rule.source.imported": Text("stated by the imported report", "由导入的报告给出"),
         "rule.source.toolkit": Text("added by this toolkit", "本工具增加"),
         "rule.numbers": Text("The numbers that decided", "起决定作用的数值"),
+        "rule.closed": Text(
+            "The study was closed by the gates of its qualification; the rule below gave the "
+            "measured decision.",
+            "本研究已按结项条件定论；下述规则给出的是测量结论。",
+        ),
         "rule.code": Text(
             "Reason code {reason}, next action {next}.", "理由代码 {reason}，下一步代码 {next}。"
         ),

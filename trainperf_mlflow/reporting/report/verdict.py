@@ -32,7 +32,7 @@ def question(material: Material, words: Words) -> str:
 
 
 def verdict(material: Material, words: Words) -> Verdict:
-    decision = material.comparison.decision
+    decision = material.comparison.standing
     return Verdict(
         decision=decision.decision,
         word=words(f"decision.{decision.decision}"),
@@ -42,6 +42,7 @@ def verdict(material: Material, words: Words) -> Verdict:
         settle=_settle(material, words),
         next=next_step(decision, words),
         figures=tuple(_figures(material, words)),
+        measured=_measured(material, words),
     )
 
 
@@ -59,8 +60,14 @@ def next_step(decision: Decision, words: Words) -> str:
 
 
 def _headline(material: Material, words: Words) -> str:
+    closed = material.comparison.closed
+    held = words("headline.closed", label=name(closed.label)) if closed is not None else ""
+    return held + _answer(material, words)
+
+
+def _answer(material: Material, words: Words) -> str:
     comparison = material.comparison
-    decision, best = comparison.decision.decision, material.best
+    decision, best = comparison.standing.decision, material.best
     if decision == "measure":
         calibration = material.study.kind == "calibration"
         return words("headline.calibration" if calibration else "headline.measure")
@@ -72,8 +79,24 @@ def _headline(material: Material, words: Words) -> str:
     return words(f"headline.{decision}", best=name(about))
 
 
+def _measured(material: Material, words: Words) -> str:
+    """The decision of the measurement, where that of a close holds."""
+    comparison = material.comparison
+    decision = comparison.decision
+    if comparison.closed is None:
+        return ""
+    return words(
+        "measured.decision",
+        decision=words(f"decision.{decision.decision}"),
+        sure=words(f"confidence.{decision.confidence}"),
+        reason=said(reason_text(decision, words.lang)),
+    )
+
+
 def _settle(material: Material, words: Words) -> str:
-    decision = material.comparison.decision
+    decision = material.comparison.standing
+    if material.comparison.closed is not None:
+        return ""  # its decision is final
     if decision.decision == "measure" or decision.confidence == "confirmed":
         return ""
     if material.imported:
