@@ -39,7 +39,9 @@ from trainperf_mlflow.measurement.launcher import (
     worker_environment,
 )
 from trainperf_mlflow.plan import Plan, make_plan
-from trainperf_mlflow.results import Repeat, Setting, Study
+from trainperf_mlflow.results.record import Setting
+from trainperf_mlflow.results.repeats import Repeat
+from trainperf_mlflow.results.study import Study
 
 # The limits, as the project promises them.
 STEP_RATIO = 1.01

@@ -29,7 +29,9 @@ STEPS = 10
 def record_study(store: Any, name: str, repeats: int) -> str:
     """A baseline and a faster candidate, recorded and decided as after a measurement."""
     from trainperf_mlflow.decisions.study import decide_study
-    from trainperf_mlflow.results import Block, Repeat, Status, Study, Variant, Workload
+    from trainperf_mlflow.results.record import Status
+    from trainperf_mlflow.results.repeats import Block, Repeat
+    from trainperf_mlflow.results.study import Study, Variant, Workload
     from trainperf_mlflow.tracking.recorder import Recorder
 
     base = {"model": "tiny", "precision": "fp32", "batch_size": 2, "seq_len": 64}

@@ -10,7 +10,8 @@ from recorded_studies import BEGAN, a_repeat, a_study
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.results import Block, Repeat, Study, Variant, Workload
+from trainperf_mlflow.results.repeats import Block, Repeat
+from trainperf_mlflow.results.study import Study, Variant, Workload
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.explaining import PHASE_MEMORY_FILE, TRACE_EVIDENCE_FILE
 from trainperf_mlflow.tracking.recorder import Recorder

@@ -16,7 +16,9 @@ from trainperf_mlflow.attribution import (
     PhaseMeasurement,
     RooflinePoint,
 )
-from trainperf_mlflow.results import Block, Repeat, Status, Variant, Watch
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, Repeat, Watch
+from trainperf_mlflow.results.study import Variant
 
 NAMES = ("baseline", "bf16", "checkpoint")
 PHASE_MS = {"data": 0.6, "forward": 15.0, "backward": 28.0, "optimizer": 6.0, "other": 0.4}

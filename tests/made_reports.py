@@ -9,7 +9,7 @@ from typing import Any
 from trainperf_mlflow.analysis.metrics import repeat_values, variant_values
 from trainperf_mlflow.evidence.imported import Imported
 from trainperf_mlflow.evidence.reading import Document, parse_document
-from trainperf_mlflow.results import VariantValues
+from trainperf_mlflow.results.values import VariantValues
 
 PUBLISHED = sorted(
     (Path(__file__).resolve().parent.parent.parent / "shared" / "published-reports").glob("*.json")

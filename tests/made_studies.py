@@ -7,7 +7,8 @@ from typing import Any
 from trainperf_mlflow.analysis.compare import compare
 from trainperf_mlflow.decisions.case import Case
 from trainperf_mlflow.decisions.policies import GOALS, POLICIES
-from trainperf_mlflow.results import RepeatValues, Study, VariantValues, Workload
+from trainperf_mlflow.results.study import Study, Workload
+from trainperf_mlflow.results.values import RepeatValues, VariantValues
 
 
 def variant(

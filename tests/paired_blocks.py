@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainperf_mlflow.analysis.gate import Pair
-from trainperf_mlflow.results import BlockValues, RepeatValues, VariantValues
+from trainperf_mlflow.results.values import BlockValues, RepeatValues, VariantValues
 
 
 def a_block(index: int = 0, time_ms: float = 50.0, **fields: Any) -> BlockValues:

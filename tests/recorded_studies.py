@@ -10,19 +10,12 @@ from typing import Any
 
 import pytest
 
-from trainperf_mlflow.results import (
-    Block,
-    CandidateComparison,
-    Comparison,
-    Decision,
-    Effect,
-    Repeat,
-    Status,
-    Study,
-    Variant,
-    VariantValues,
-    Workload,
-)
+from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, Effect, Repeat
+from trainperf_mlflow.results.study import Study, Variant, Workload
+from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store, connect, open_store
 from trainperf_mlflow.tracking.uris import sqlite_uri

@@ -16,7 +16,8 @@ from trainperf_mlflow.analysis.roofline import roofline_summary
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.report.material import EvidenceFile, Material
-from trainperf_mlflow.results import RepeatValues, Study, Variant, VariantValues
+from trainperf_mlflow.results.study import Study, Variant
+from trainperf_mlflow.results.values import RepeatValues, VariantValues
 
 NAMES = ("baseline", "bf16", "checkpoint")
 STEP_MS = (50.0, 40.0, 62.0)

@@ -4,7 +4,7 @@ import pytest
 from made_studies import variant
 
 from trainperf_mlflow.analysis.compare import compare, describe, relative_gain, samples_per_step
-from trainperf_mlflow.results import RepeatValues
+from trainperf_mlflow.results.values import RepeatValues
 
 
 def test_time_and_memory_saved_are_positive_throughput_and_loss_are_candidate_minus_baseline():

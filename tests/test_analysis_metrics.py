@@ -20,7 +20,10 @@ from trainperf_mlflow.analysis.metrics import (
     variant_status,
     variant_values,
 )
-from trainperf_mlflow.results import Block, Effect, Repeat, RepeatValues, Status, Variant
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, Effect, Repeat
+from trainperf_mlflow.results.study import Variant
+from trainperf_mlflow.results.values import RepeatValues
 
 
 def a_block(index: int, wall_ms: float, *step_ms: float) -> Block:

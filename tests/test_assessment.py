@@ -19,7 +19,11 @@ from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.table import to_text
-from trainperf_mlflow.results import Comparison, Statement, Status, Variant, VariantValues
+from trainperf_mlflow.results.assessment import Statement
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Variant
+from trainperf_mlflow.results.values import VariantValues
 
 # Three repeats that differ by 1 % either way.
 WOBBLE = (0.99, 1.0, 1.01)

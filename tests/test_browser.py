@@ -30,7 +30,9 @@ from trainperf_mlflow.api.annotating import annotate, note_of
 from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.picturing import measured_pictures
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.results import Block, Comparison, Repeat, Variant
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.repeats import Block, Repeat
+from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store, open_store
 from trainperf_mlflow.tracking.views import VIEWS

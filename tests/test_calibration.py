@@ -23,7 +23,9 @@ from trainperf_mlflow.analysis.paired import BETWEEN_PROCESSES, MARGIN_PCT, spre
 from trainperf_mlflow.api.measuring import _calibration
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.table import to_text
-from trainperf_mlflow.results import Calibration, Comparison, PairedEstimate
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.estimates import PairedEstimate
+from trainperf_mlflow.results.study import Calibration
 from trainperf_mlflow.tracking.queries import load_study, load_variants
 from trainperf_mlflow.tracking.store import read_store
 

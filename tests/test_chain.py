@@ -19,7 +19,7 @@ from recorded_studies import a_store, clean_surroundings
 
 import trainperf_mlflow as tp
 from trainperf_mlflow.cli import cli
-from trainperf_mlflow.results import Workload
+from trainperf_mlflow.results.study import Workload
 from trainperf_mlflow.tracking.store import Store
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "chain.md"

@@ -19,7 +19,7 @@ from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.evidence.formats import closing, parse
 from trainperf_mlflow.evidence.manifest import Manifest
 from trainperf_mlflow.reporting.closing import closure_text
-from trainperf_mlflow.results import Block
+from trainperf_mlflow.results.repeats import Block
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.store import Store
 

@@ -14,7 +14,7 @@ from recorded_studies import a_repeat, a_store, a_study, clean_surroundings
 from trainperf_mlflow import api
 from trainperf_mlflow.cli import cli
 from trainperf_mlflow.errors import EvidenceError
-from trainperf_mlflow.results import Workload
+from trainperf_mlflow.results.study import Workload
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store
 

@@ -23,7 +23,10 @@ from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.protocol import Built, Trained
 from trainperf_mlflow.measurement.worker import Repeat
 from trainperf_mlflow.plan import make_plan
-from trainperf_mlflow.results import Comparison, Convergence, Status, StudyConvergence, Variant
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Convergence, StudyConvergence
+from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.tracking.queries import load_variants
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.recovery import recover

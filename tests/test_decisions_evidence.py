@@ -12,13 +12,9 @@ from paired_blocks import normal_ratios, with_blocks
 from trainperf_mlflow.analysis.metrics import mean_metrics
 from trainperf_mlflow.analysis.rounds import saved_by_round
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.results import (
-    CandidateComparison,
-    Comparison,
-    RepeatValues,
-    Status,
-    VariantValues,
-)
+from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import RepeatValues, VariantValues
 
 
 def measured(base: VariantValues, times: np.ndarray) -> VariantValues:

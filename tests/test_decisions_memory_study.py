@@ -12,7 +12,8 @@ from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.plan import make_plan
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.table import to_text
-from trainperf_mlflow.results import Comparison, VariantValues
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.values import VariantValues
 
 
 def decided(*variants, policy="memory-budget", **thresholds) -> Comparison:

@@ -10,7 +10,7 @@ from made_studies import study, variant
 from trainperf_mlflow.decisions.reasons import REASONS
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import MeasurementError, PlanError
-from trainperf_mlflow.results import Comparison
+from trainperf_mlflow.results.comparison import Comparison
 
 BASE = variant("baseline", time=100.0, memory=2000.0)
 GOOD = variant("good", time=50.0, memory=1000.0)

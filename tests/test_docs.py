@@ -248,7 +248,7 @@ def test_the_guide_shows_no_option_that_does_not_exist() -> None:
 @pytest.mark.parametrize("page", [README, CHINESE_README], ids=lambda page: page.name)
 def test_a_readme_lists_each_project_parameter_strategy_status_and_goal(page: Path) -> None:
     from trainperf_mlflow.decisions.policies import GOALS
-    from trainperf_mlflow.results import Status
+    from trainperf_mlflow.results.record import Status
     from trainperf_mlflow.workloads.strategies import STRATEGIES
 
     parameters = yaml.safe_load((REPOSITORY / "MLproject").read_text())["entry_points"]["main"]

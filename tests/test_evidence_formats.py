@@ -43,7 +43,9 @@ from trainperf_mlflow.evidence.formats.training import TrainingReport
 from trainperf_mlflow.evidence.imported import EXPORT_KEY
 from trainperf_mlflow.evidence.models import Report
 from trainperf_mlflow.evidence.reading import read_document
-from trainperf_mlflow.results import Status, Variant, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Variant
+from trainperf_mlflow.results.values import VariantValues
 
 MODELS: dict[str, type[Report]] = {
     "training": TrainingReport,

@@ -9,7 +9,8 @@ from paired_blocks import normal_ratios, pairs_from
 from trainperf_mlflow.analysis.gate import Pair, gated
 from trainperf_mlflow.analysis.noise import disturbances, usual_reference_ms
 from trainperf_mlflow.analysis.paired import estimate_time
-from trainperf_mlflow.results import BlockValues, Watch
+from trainperf_mlflow.results.repeats import Watch
+from trainperf_mlflow.results.values import BlockValues
 
 QUIET, SLOW = Watch(reference_ms=(0.3, 0.3)), Watch(reference_ms=(0.3, 0.45))
 

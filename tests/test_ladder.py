@@ -23,7 +23,8 @@ from trainperf_mlflow.errors import MeasurementError, PlanError
 from trainperf_mlflow.evidence.formats import activation_scope
 from trainperf_mlflow.evidence.reading import parse_document
 from trainperf_mlflow.plan import Plan
-from trainperf_mlflow.results import Comparison, Repeat
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.repeats import Repeat
 from trainperf_mlflow.tracking import queries
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store

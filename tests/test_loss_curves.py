@@ -16,14 +16,11 @@ from trainperf_mlflow.analysis.convergence import final_losses, judged
 from trainperf_mlflow.analysis.loss_curves import loss_curve
 from trainperf_mlflow.analysis.thinning import LOSSES_OF_BLOCK, evenly
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.results import (
-    CandidateComparison,
-    Convergence,
-    LossCurve,
-    RepeatValues,
-    Status,
-    VariantValues,
-)
+from trainperf_mlflow.results.comparison import CandidateComparison
+from trainperf_mlflow.results.estimates import LossCurve
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Convergence
+from trainperf_mlflow.results.values import RepeatValues, VariantValues
 
 STEPS = 40
 MARGIN = 0.05

@@ -10,7 +10,8 @@ import pytest
 from test_measurement_conductor import ScriptedWorker, Stage, job
 
 from trainperf_mlflow.measurement.conductor import conduct
-from trainperf_mlflow.results import Block, Repeat, Status
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, Repeat
 
 
 class Disturbed(Stage):

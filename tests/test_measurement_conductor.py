@@ -17,7 +17,9 @@ from trainperf_mlflow.measurement.conductor import Job, conduct
 from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.protocol import Built, Finished, Warmed
 from trainperf_mlflow.measurement.schedule import paired_rounds
-from trainperf_mlflow.results import Block, Status, Variant, Workload
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block
+from trainperf_mlflow.results.study import Variant, Workload
 
 Trouble = dict[tuple[str, int, str], Exception]
 

@@ -22,7 +22,7 @@ from trainperf_mlflow.measurement.launcher import (
     default_threads,
     worker_environment,
 )
-from trainperf_mlflow.results import Status
+from trainperf_mlflow.results.record import Status
 
 TASKS = """
     import os, signal, sys, time
@@ -291,7 +291,7 @@ def test_what_a_task_prints_never_reaches_the_commands_output(
 def test_a_missing_factory_is_refused_before_anything_is_measured(
     launcher: Launcher, task: str, words: str
 ) -> None:
-    from trainperf_mlflow.results import Variant
+    from trainperf_mlflow.results.study import Variant
 
     with launcher.worker() as worker, pytest.raises(PlanError, match=words):
         worker.ask(

@@ -20,15 +20,9 @@ from trainperf_mlflow.analysis.noise import (
 )
 from trainperf_mlflow.measurement import nvidia
 from trainperf_mlflow.measurement.watch import Reading, between, reading, reference_ms
-from trainperf_mlflow.results import (
-    Block,
-    BlockValues,
-    DeviceState,
-    RepeatValues,
-    Status,
-    VariantValues,
-    Watch,
-)
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, DeviceState, Watch
+from trainperf_mlflow.results.values import BlockValues, RepeatValues, VariantValues
 
 QUIET = Watch(others_cores=0.02, steal=0.0, memory_pressure=0.0, reference_ms=(0.3, 0.3))
 

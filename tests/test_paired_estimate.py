@@ -17,14 +17,10 @@ from trainperf_mlflow.analysis.sequential import (
     pairs_to_settle,
 )
 from trainperf_mlflow.analysis.signal import block_values, choose_signal
-from trainperf_mlflow.results import (
-    Block,
-    BlockValues,
-    PairedEstimate,
-    RepeatValues,
-    Status,
-    VariantValues,
-)
+from trainperf_mlflow.results.estimates import PairedEstimate
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block
+from trainperf_mlflow.results.values import BlockValues, RepeatValues, VariantValues
 
 
 def estimate(pairs: list[Pair], **fields: object) -> PairedEstimate:

@@ -14,7 +14,8 @@ from trainperf_mlflow.measurement.explaining import ExplainingJob, explain
 from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.protocol import Built, Warmed
 from trainperf_mlflow.measurement.safety import limit_process_memory, memory_safety
-from trainperf_mlflow.results import Status, Variant, Workload
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Variant, Workload
 
 CPU = torch.device("cpu")
 

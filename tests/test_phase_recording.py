@@ -16,7 +16,7 @@ from tests.recorded_studies import a_store, a_study, record
 from trainperf_mlflow.api import explaining, phasing
 from trainperf_mlflow.attribution import Attempt, PhaseMeasurement, Safety
 from trainperf_mlflow.errors import Interrupted, StoreError
-from trainperf_mlflow.results import Status
+from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.tracking.store import Store
 
 ENOUGH = Safety(

@@ -28,14 +28,10 @@ from trainperf_mlflow.reporting.pictures.roofline import figure_roofline
 from trainperf_mlflow.reporting.pictures.steps import figure_steps
 from trainperf_mlflow.reporting.pictures.time_memory import figure_time_memory
 from trainperf_mlflow.reporting.pictures.timeline import figure_timeline
-from trainperf_mlflow.results import (
-    Block,
-    BlockValues,
-    PairedEstimate,
-    RepeatValues,
-    Variant,
-    VariantValues,
-)
+from trainperf_mlflow.results.estimates import PairedEstimate
+from trainperf_mlflow.results.repeats import Block
+from trainperf_mlflow.results.study import Variant
+from trainperf_mlflow.results.values import BlockValues, RepeatValues, VariantValues
 
 THRESHOLDS = {"min_gain": 5.0, "max_cost": 5.0, "max_eval_loss_delta": 0.05}
 TRAINING = {"min_time_delta_ms": 10.0, "min_memory_delta_mb": 512.0, "max_eval_loss_delta": 0.05}

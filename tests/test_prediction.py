@@ -11,7 +11,9 @@ from trainperf_mlflow.api.predicting import predict_measured, predictions
 from trainperf_mlflow.measurement.estimate.target import measured_target
 from trainperf_mlflow.measurement.launcher import Launcher
 from trainperf_mlflow.plan import Plan
-from trainperf_mlflow.results import Repeat, Status, Study, Workload
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Repeat
+from trainperf_mlflow.results.study import Study, Workload
 
 MEASURED_MB = 200.0
 

@@ -21,7 +21,7 @@ from trainperf_mlflow.decisions.regression_study import (
 )
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.reporting.regression import regression_text
-from trainperf_mlflow.results import Variant, Workload
+from trainperf_mlflow.results.study import Variant, Workload
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from trainperf_mlflow.reporting.listing import format_checks, format_rows
-from trainperf_mlflow.results import Check
+from trainperf_mlflow.results.check import Check
 
 ROWS = [
     {

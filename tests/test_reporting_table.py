@@ -6,7 +6,7 @@ from made_studies import study, variant
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.note import MAX_NOTE, run_note, variant_notes
 from trainperf_mlflow.reporting.table import comparison_text, to_text
-from trainperf_mlflow.results import Comparison
+from trainperf_mlflow.results.comparison import Comparison
 
 NASTY = "[red]<b>|a_b`\x1b[31m\u202e\nhttps://evil.example"
 

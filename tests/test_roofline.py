@@ -18,7 +18,7 @@ from trainperf_mlflow.measurement.counting import counted_flops, moved_bytes
 from trainperf_mlflow.measurement.peaks import device_peaks, measured_peaks
 from trainperf_mlflow.reporting.estimate import estimate_text
 from trainperf_mlflow.reporting.roofline import mfu_text, peaks_text, roofline_rows
-from trainperf_mlflow.results import Status
+from trainperf_mlflow.results.record import Status
 
 # 2 TFLOPS over 100 GB/s: the ridge is at 20 FLOP per byte.
 ROOF = Peaks(

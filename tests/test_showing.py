@@ -16,7 +16,7 @@ from recorded_studies import a_comparison, a_repeat, a_store, a_study, clean_sur
 
 from trainperf_mlflow.api.annotating import annotate
 from trainperf_mlflow.cli import cli
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.tracking import queries
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store

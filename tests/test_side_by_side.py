@@ -18,7 +18,7 @@ from trainperf_mlflow.reporting.report.numbers import results_table
 from trainperf_mlflow.reporting.report.texts import Words
 from trainperf_mlflow.reporting.report.verdict import question
 from trainperf_mlflow.reporting.table import to_text
-from trainperf_mlflow.results import Comparison
+from trainperf_mlflow.results.comparison import Comparison
 
 
 def contradicted(

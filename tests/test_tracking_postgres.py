@@ -10,7 +10,9 @@ from postgres import PASSWORD, QUOTED_PASSWORD, postgres_uri
 from recorded_studies import a_comparison, a_repeat, a_study, clean_surroundings, record
 
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import Effect, Status, Variant
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Effect
+from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.tracking import queries
 from trainperf_mlflow.tracking.health import check_store
 from trainperf_mlflow.tracking.links import study_links

@@ -17,7 +17,8 @@ from recorded_studies import (
 )
 
 from trainperf_mlflow.errors import PlanError, StoreError
-from trainperf_mlflow.results import Effect, Status
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Effect
 from trainperf_mlflow.tracking import queries
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store, read_store

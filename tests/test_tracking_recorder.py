@@ -26,7 +26,9 @@ from recorded_studies import (
 
 from trainperf_mlflow.analysis.estimate import Prediction
 from trainperf_mlflow.errors import Interrupted, StoreError
-from trainperf_mlflow.results import Block, Effect, Status, Study, Variant
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, Effect
+from trainperf_mlflow.results.study import Study, Variant
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.spool import SpoolError, StudyFolder
 from trainperf_mlflow.tracking.store import Store

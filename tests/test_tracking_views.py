@@ -13,7 +13,7 @@ import pytest
 from recorded_studies import a_comparison, a_store, a_study, clean_surroundings, record
 
 from trainperf_mlflow.reporting.pictures.style import looks
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.tracking import colours
 from trainperf_mlflow.tracking.gathering import create_gathering_run, finish_gathering_run
 from trainperf_mlflow.tracking.links import study_links

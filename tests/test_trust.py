@@ -11,7 +11,8 @@ import torch
 from trainperf_mlflow.analysis.trust import violations
 from trainperf_mlflow.measurement.batches import batch_digest, first_batch
 from trainperf_mlflow.measurement.timing import timed_block
-from trainperf_mlflow.results import BlockValues, RepeatValues, Role, Status, VariantValues
+from trainperf_mlflow.results.record import Role, Status
+from trainperf_mlflow.results.values import BlockValues, RepeatValues, VariantValues
 from trainperf_mlflow.workloads.task import CallableTask, Task
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trainperf_mlflow.errors import MeasurementError, PlanError
-from trainperf_mlflow.results import Variant, Workload
+from trainperf_mlflow.results.study import Variant, Workload
 from trainperf_mlflow.workloads import support
 from trainperf_mlflow.workloads.config import CausalLMConfig
 from trainperf_mlflow.workloads.describe import describe

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainperf_mlflow.results import Setting
+from trainperf_mlflow.results.record import Setting
 from trainperf_mlflow.workloads.causal_lm import CausalLM
 from trainperf_mlflow.workloads.config import CausalLMConfig
 from trainperf_mlflow.workloads.effects import PROOFS, Observed, matmul_error, verify_effects

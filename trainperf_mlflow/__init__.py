@@ -73,13 +73,14 @@ if TYPE_CHECKING:
     from trainperf_mlflow.measurement.benchmark import benchmark_fn
     from trainperf_mlflow.measurement.train_step import measure_train_step
     from trainperf_mlflow.plan import Candidate, Plan
-    from trainperf_mlflow.results import Comparison, Decision
+    from trainperf_mlflow.results.comparison import Comparison
+    from trainperf_mlflow.results.decision import Decision
     from trainperf_mlflow.workloads.task import Task
 
 _HOMES = {
     "Candidate": "plan",
-    "Comparison": "results",
-    "Decision": "results",
+    "Comparison": "results.comparison",
+    "Decision": "results.decision",
     "EvidenceError": "errors",
     "Handoff": "evidence.handoff",
     "Interrupted": "errors",

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from trainperf_mlflow.results import Record, Status
+from trainperf_mlflow.results.record import Record, Status
 
 # In the order of a step. What lies outside of the four named ones is ``other``.
 PHASES = ("data", "forward", "backward", "optimizer", "other")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from trainperf_mlflow.messages import explain, shown
-from trainperf_mlflow.results import Setting
+from trainperf_mlflow.results.record import Setting
 from trainperf_mlflow.workloads.config import CausalLMConfig
 from trainperf_mlflow.workloads.strategies import strategy_of
 

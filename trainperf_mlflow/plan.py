@@ -33,7 +33,8 @@ from trainperf_mlflow.decisions.policies import GOALS, POLICIES
 from trainperf_mlflow.decisions.qualification import QUALIFICATION_GATES
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.messages import explain, nearest, shown
-from trainperf_mlflow.results import Setting, Variant
+from trainperf_mlflow.results.record import Setting
+from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.shortforms import parse_seconds, parse_settings
 from trainperf_mlflow.workloads.config import MAX_SIZE
 from trainperf_mlflow.workloads.presets import CUSTOM_TASK, PRESETS, Preset

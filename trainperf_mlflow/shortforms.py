@@ -12,7 +12,7 @@ import yaml
 
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.results import Setting
+from trainperf_mlflow.results.record import Setting
 
 MAX_PLAN_BYTES = 1_000_000
 

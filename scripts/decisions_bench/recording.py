@@ -27,7 +27,7 @@ from trainperf_mlflow.measurement.launcher import (
 from trainperf_mlflow.measurement.pace import steps_per_block
 from trainperf_mlflow.measurement.schedule import Round, paired_rounds
 from trainperf_mlflow.plan import make_plan
-from trainperf_mlflow.results import Block
+from trainperf_mlflow.results.repeats import Block
 
 WARMUP_STEPS = 10
 SEED = 42

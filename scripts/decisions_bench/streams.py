@@ -11,7 +11,8 @@ import numpy as np
 
 from trainperf_mlflow.analysis.gate import Pair
 from trainperf_mlflow.analysis.signal import block_values
-from trainperf_mlflow.results import Block, BlockValues, Watch
+from trainperf_mlflow.results.repeats import Block, Watch
+from trainperf_mlflow.results.values import BlockValues
 
 Order = Literal["pairs", "sequence", "abba"]
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from trainperf_mlflow.analysis.bottlenecks import PAIR_RULES, RULES
 from trainperf_mlflow.analysis.explained import Explained, Summary
 from trainperf_mlflow.analysis.hypothesis import ENOUGH_TIMES, assess_candidate
-from trainperf_mlflow.results import Assessment, Comparison, Statement, Suggestion, VariantValues
+from trainperf_mlflow.results.assessment import Assessment, Statement, Suggestion
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.values import VariantValues
 
 _MEMORY_GOALS = ("peak_mem", "peak_reserved", "host_peak_rss")
 # Enough of a run's id to name the study in a command.

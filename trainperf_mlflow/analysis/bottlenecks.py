@@ -12,7 +12,7 @@ from typing import Literal
 from trainperf_mlflow.analysis.explained import Explained, mib, percent
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
 from trainperf_mlflow.analysis.hypothesis import another_peak, time_changes
-from trainperf_mlflow.results import Statement, Suggestion
+from trainperf_mlflow.results.assessment import Statement, Suggestion
 
 KINETO = "the advice of Kineto's TensorBoard plugin"
 OURS = "our own choice"

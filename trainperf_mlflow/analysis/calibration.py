@@ -14,7 +14,8 @@ from trainperf_mlflow.analysis.paired import (
     spread_of,
 )
 from trainperf_mlflow.analysis.sequential import MIN_PROCESS_PAIRS, PAIRS_PER_PROCESS_PAIR
-from trainperf_mlflow.results import Calibration, PairedEstimate
+from trainperf_mlflow.results.estimates import PairedEstimate
+from trainperf_mlflow.results.study import Calibration
 
 # The smallest margin that a calibration can earn, in percent; never 0.
 CALIBRATED_MARGIN_PCT = 0.5

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from trainperf_mlflow.analysis.convergence import FinalLosses, final_losses
-from trainperf_mlflow.results import Status, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import VariantValues
 
 # SQL stores write an infinite metric as the largest double.
 _HUGE = 1e300

@@ -9,7 +9,10 @@ from typing import Literal
 
 from trainperf_mlflow.analysis.rounds import student_interval
 from trainperf_mlflow.analysis.signed_rank import Interval, signed_rank_interval
-from trainperf_mlflow.results import Convergence, ConvergenceCheck, Status, VariantValues
+from trainperf_mlflow.results.estimates import ConvergenceCheck
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Convergence
+from trainperf_mlflow.results.values import VariantValues
 
 # Two seeds have an interval that holds nearly everything.
 MIN_SEEDS = 3

@@ -15,7 +15,7 @@ from trainperf_mlflow.analysis.roofline import (
     held_against,
 )
 from trainperf_mlflow.attribution import Peaks
-from trainperf_mlflow.results import Record, Role
+from trainperf_mlflow.results.record import Record, Role
 
 # Left free beside the predicted peak: the device's context and the allocator's fragments.
 MARGIN_MB = 512.0

@@ -9,7 +9,8 @@ from typing import Any
 
 from trainperf_mlflow.analysis.traces_parts import BUSY
 from trainperf_mlflow.attribution import Peaks, RooflinePoint
-from trainperf_mlflow.results import Status, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import VariantValues
 
 Summary = Mapping[str, Any]
 # A trace without a device has this part; one with a device never.

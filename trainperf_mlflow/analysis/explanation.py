@@ -12,7 +12,8 @@ from typing import Any
 
 from trainperf_mlflow.analysis.metrics import variant_status
 from trainperf_mlflow.attribution import PHASES, Attempt, Safety, TraceMeasurement
-from trainperf_mlflow.results import Status, Study, Variant
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Study, Variant
 
 PHASES_SCHEMA = "trainperf-phases/v1"
 PHASE_MEMORY_SCHEMA = "training-phase-memory/v1"

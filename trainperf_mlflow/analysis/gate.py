@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from trainperf_mlflow.analysis.noise import disturbances, usual_reference_ms
 from trainperf_mlflow.analysis.sequential import MIN_PROCESS_PAIRS
-from trainperf_mlflow.results import BlockValues
+from trainperf_mlflow.results.values import BlockValues
 
 # With fewer of its pairs left than this share, a study is judged by all: flagged is better than
 # nearly none.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from trainperf_mlflow.analysis.explained import Explained, mib, percent
 from trainperf_mlflow.attribution import PHASES
-from trainperf_mlflow.results import CandidateAssessment, PhaseChange, Trend, Verdict
+from trainperf_mlflow.results.assessment import CandidateAssessment, PhaseChange, Trend, Verdict
 
 # Three values on each side are apart by chance once in ten times, two once in three.
 ENOUGH_TIMES = 3

@@ -14,7 +14,8 @@ import numpy as np
 
 from trainperf_mlflow.analysis.rounds import common_rounds, student_t
 from trainperf_mlflow.analysis.thinning import LOSSES_OF_BLOCK, stride
-from trainperf_mlflow.results import LossCurve, RepeatValues, VariantValues
+from trainperf_mlflow.results.estimates import LossCurve
+from trainperf_mlflow.results.values import RepeatValues, VariantValues
 
 # Among hundreds of steps with the spread of the seeds one lies this many standard deviations off.
 _STEP_DEVIATIONS = 3.0

@@ -7,7 +7,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from trainperf_mlflow.analysis.signal import block_values
-from trainperf_mlflow.results import Effect, Repeat, RepeatValues, Status, Variant, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Effect, Repeat
+from trainperf_mlflow.results.study import Variant
+from trainperf_mlflow.results.values import RepeatValues, VariantValues
 
 # The worst first: one diverged repeat tells more about a change than one that ran out of time.
 _SEVERITY = (

@@ -11,15 +11,11 @@ from statistics import fmean, quantiles
 from typing import Literal, NamedTuple
 
 from trainperf_mlflow.analysis.signal import GATE, block_values
-from trainperf_mlflow.results import (
-    Block,
-    BlockValues,
-    Check,
-    Noise,
-    Status,
-    VariantValues,
-    Watch,
-)
+from trainperf_mlflow.results.check import Check
+from trainperf_mlflow.results.estimates import Noise
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, Watch
+from trainperf_mlflow.results.values import BlockValues, VariantValues
 
 # Disturbed neighbouring blocks are measured again so often, then kept and flagged.
 MOST_AGAIN = 2

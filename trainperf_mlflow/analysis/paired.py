@@ -21,13 +21,9 @@ from trainperf_mlflow.analysis.sequential import (
 )
 from trainperf_mlflow.analysis.signal import Signal, choose_signal
 from trainperf_mlflow.analysis.signed_rank import Interval, signed_rank_interval
-from trainperf_mlflow.results import (
-    BlockValues,
-    Direction,
-    PairedEstimate,
-    Status,
-    VariantValues,
-)
+from trainperf_mlflow.results.estimates import Direction, PairedEstimate
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import BlockValues, VariantValues
 
 # Smaller differences are the same, in percent; identical processes differ by up to half of it.
 MARGIN_PCT = 1.0

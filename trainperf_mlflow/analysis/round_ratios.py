@@ -7,7 +7,9 @@ import math
 from trainperf_mlflow.analysis.compare import measured, samples_per_step
 from trainperf_mlflow.analysis.paired import pairs_of
 from trainperf_mlflow.analysis.signal import Signal
-from trainperf_mlflow.results import BlockValues, PairedEstimate, Status, VariantValues
+from trainperf_mlflow.results.estimates import PairedEstimate
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import BlockValues, VariantValues
 
 
 def pair_ratios(

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from trainperf_mlflow.analysis.signed_rank import Interval
-from trainperf_mlflow.results import RepeatValues, Status, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import RepeatValues, VariantValues
 
 # Student's t for 95 % and 1 to 30 degrees of freedom; beyond, the normal distribution's.
 _T_95 = (

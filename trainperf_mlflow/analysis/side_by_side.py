@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainperf_mlflow.results import CandidateComparison, PairedEstimate
+from trainperf_mlflow.results.comparison import CandidateComparison
+from trainperf_mlflow.results.estimates import PairedEstimate
 
 BASIS = (
     "step time and samples/s are wall time, mean; what they gain is from pairs measured side by "

@@ -14,7 +14,8 @@ from statistics import fmean, quantiles
 from typing import Literal, NamedTuple
 
 from trainperf_mlflow.analysis.thinning import LOSSES_OF_BLOCK, evenly
-from trainperf_mlflow.results import Block, BlockValues
+from trainperf_mlflow.results.repeats import Block
+from trainperf_mlflow.results.values import BlockValues
 
 # A block that waited for a core for a larger share of its time was disturbed.
 GATE = 0.05

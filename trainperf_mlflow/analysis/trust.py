@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainperf_mlflow.analysis.rounds import common_rounds
-from trainperf_mlflow.results import BlockValues, RepeatValues, Status, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import BlockValues, RepeatValues, VariantValues
 
 
 def violations(variants: Sequence[VariantValues]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.reporting.note import run_note, variant_notes
-from trainperf_mlflow.results import Comparison
+from trainperf_mlflow.results.comparison import Comparison
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainperf_mlflow.analysis.assessment import assess
-from trainperf_mlflow.results import Comparison, VariantValues
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.values import VariantValues
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store

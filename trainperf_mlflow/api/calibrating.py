@@ -9,7 +9,8 @@ from typing import Any, TextIO
 from trainperf_mlflow.api.measuring import measured
 from trainperf_mlflow.api.planning import as_plan
 from trainperf_mlflow.plan import Plan
-from trainperf_mlflow.results import Comparison, Variant
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.study import Variant
 
 # The spread between processes is what is asked for, and three pairs of them say little about it.
 DEFAULT_REPEATS = 8

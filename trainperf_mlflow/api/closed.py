@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainperf_mlflow.errors import EvidenceError, StoreError
-from trainperf_mlflow.results import Comparison
+from trainperf_mlflow.results.comparison import Comparison
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store

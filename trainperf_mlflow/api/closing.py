@@ -33,7 +33,8 @@ from trainperf_mlflow.evidence.manifest import (
     refuse,
 )
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.results import Decision, Record
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.record import Record
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.closing import StudyRuns

@@ -19,7 +19,9 @@ from trainperf_mlflow.evidence.runs import (
     same_run_workload,
 )
 from trainperf_mlflow.messages import nearest, shown
-from trainperf_mlflow.results import Comparison, Study, VariantValues, Workload
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.study import Study, Workload
+from trainperf_mlflow.results.values import VariantValues
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.sides import Side

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainperf_mlflow.analysis.convergence import MIN_SEEDS
 from trainperf_mlflow.measurement.converging import train_further
-from trainperf_mlflow.results import Status
+from trainperf_mlflow.results.record import Status
 
 if TYPE_CHECKING:
     from trainperf_mlflow.measurement.conductor import Job

@@ -13,7 +13,7 @@ from trainperf_mlflow.analysis.estimate import Estimate, VariantEstimate, roofli
 from trainperf_mlflow.api.planning import as_plan
 from trainperf_mlflow.attribution import Peaks
 from trainperf_mlflow.plan import Plan
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 
 
 def estimate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainperf_mlflow.errors import MeasurementError
 from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
 from trainperf_mlflow.measurement.preflight import machine_checks, noise_check
-from trainperf_mlflow.results import Check
+from trainperf_mlflow.results.check import Check
 
 # Importing torch on a busy machine with a cold disk.
 PREFLIGHT_TIMEOUT_S = 600.0

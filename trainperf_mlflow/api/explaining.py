@@ -23,7 +23,10 @@ from trainperf_mlflow.measurement.explaining import ExplainingJob, explain
 from trainperf_mlflow.measurement.launcher import Launcher
 from trainperf_mlflow.plan import Plan, make_plan
 from trainperf_mlflow.reporting.progress import Progress
-from trainperf_mlflow.results import Assessment, Status, Study, VariantValues, Workload
+from trainperf_mlflow.results.assessment import Assessment
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Study, Workload
+from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.signals import interruptible
 
 if TYPE_CHECKING:

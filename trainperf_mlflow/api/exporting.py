@@ -13,7 +13,7 @@ from trainperf_mlflow.errors import EvidenceError, PlanError
 from trainperf_mlflow.evidence.exported import Exported
 from trainperf_mlflow.evidence.formats import build
 from trainperf_mlflow.messages import nearest, shown
-from trainperf_mlflow.results import Study
+from trainperf_mlflow.results.study import Study
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store

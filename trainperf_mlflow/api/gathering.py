@@ -26,7 +26,10 @@ from trainperf_mlflow.evidence.manifest import (
 )
 from trainperf_mlflow.evidence.reading import parse_document
 from trainperf_mlflow.evidence.scope import scope_report
-from trainperf_mlflow.results import Comparison, Status, Study, VariantValues
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Study
+from trainperf_mlflow.results.values import VariantValues
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.closing import Files, StudyRuns

@@ -20,7 +20,9 @@ from trainperf_mlflow.evidence.formats import parse
 from trainperf_mlflow.evidence.imported import Imported
 from trainperf_mlflow.evidence.reading import read_document
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.results import Comparison, Study, VariantValues
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.study import Study
+from trainperf_mlflow.results.values import VariantValues
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.recorder import Recorder

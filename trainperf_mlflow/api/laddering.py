@@ -28,7 +28,9 @@ from trainperf_mlflow.evidence.exported import Exported
 from trainperf_mlflow.evidence.scope import scope_report
 from trainperf_mlflow.plan import Plan
 from trainperf_mlflow.reporting.scope import scope_note
-from trainperf_mlflow.results import Comparison, Status, VariantValues
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import VariantValues
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from trainperf_mlflow.api.reading import find
-from trainperf_mlflow.results import Record
+from trainperf_mlflow.results.record import Record
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -33,17 +33,12 @@ from trainperf_mlflow.messages import encodable
 from trainperf_mlflow.plan import Plan
 from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.progress import Progress
-from trainperf_mlflow.results import (
-    Calibration,
-    Check,
-    Comparison,
-    Repeat,
-    Status,
-    Study,
-    Variant,
-    VariantValues,
-    Workload,
-)
+from trainperf_mlflow.results.check import Check
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Repeat
+from trainperf_mlflow.results.study import Calibration, Study, Variant, Workload
+from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.signals import Interruption, interruptible
 
 if TYPE_CHECKING:

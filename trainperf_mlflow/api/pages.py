@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainperf_mlflow.decisions.reasons import Language
 from trainperf_mlflow.errors import Interrupted
-from trainperf_mlflow.results import Comparison
+from trainperf_mlflow.results.comparison import Comparison
 
 if TYPE_CHECKING:
     from trainperf_mlflow.reporting.report.material import Material

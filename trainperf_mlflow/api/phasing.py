@@ -17,7 +17,7 @@ from trainperf_mlflow.attribution import Attempt, Safety
 from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError
 from trainperf_mlflow.measurement.conductor import AnyWorker
 from trainperf_mlflow.measurement.launcher import WorkerError
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 
 DEFAULT_REPEATS = 3
 MAX_REPEATS = 1000

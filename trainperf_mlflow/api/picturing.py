@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 from trainperf_mlflow.analysis.round_ratios import pair_ratios, round_ratios
 from trainperf_mlflow.attribution import Attempt, Peaks, RooflinePoint
 from trainperf_mlflow.errors import Interrupted, StoreError
-from trainperf_mlflow.results import (
-    CandidateComparison,
-    Comparison,
-    Repeat,
-    Study,
-    VariantValues,
-)
+from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
+from trainperf_mlflow.results.repeats import Repeat
+from trainperf_mlflow.results.study import Study
+from trainperf_mlflow.results.values import VariantValues
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

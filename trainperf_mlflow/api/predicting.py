@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from trainperf_mlflow.analysis.estimate import Prediction, compared
 from trainperf_mlflow.errors import Interrupted, TrainperfError
 from trainperf_mlflow.measurement.launcher import Launcher, WorkerError
-from trainperf_mlflow.results import Repeat, Study
+from trainperf_mlflow.results.repeats import Repeat
+from trainperf_mlflow.results.study import Study
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.recorder import Recorder

@@ -20,7 +20,7 @@ from trainperf_mlflow.api.picturing import attach, teller, trace_pictures
 from trainperf_mlflow.attribution import Attempt
 from trainperf_mlflow.errors import Interrupted, PlanError
 from trainperf_mlflow.measurement.conductor import AnyWorker
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 
 DEFAULT_STEPS, MAX_STEPS = 3, 100
 DEFAULT_TOP, MAX_TOP = 15, 500

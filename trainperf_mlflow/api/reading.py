@@ -13,7 +13,7 @@ from trainperf_mlflow.api.picturing import attach, compared_pictures
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.evidence.agreement import beside_published
 from trainperf_mlflow.evidence.formats import DECIDED_BY_FORMAT
-from trainperf_mlflow.results import Comparison
+from trainperf_mlflow.results.comparison import Comparison
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,7 +26,10 @@ from trainperf_mlflow.errors import MeasurementError, PlanError
 from trainperf_mlflow.evidence.reading import read_document
 from trainperf_mlflow.messages import explain, nearest, shown
 from trainperf_mlflow.reporting.regression import regression_note
-from trainperf_mlflow.results import CandidateComparison, Status, Study, Variant, VariantValues
+from trainperf_mlflow.results.comparison import CandidateComparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Study, Variant
+from trainperf_mlflow.results.values import VariantValues
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store

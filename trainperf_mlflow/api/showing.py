@@ -10,7 +10,9 @@ from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.decisions.regression_study import Regression
 from trainperf_mlflow.decisions.scope_study import Scope
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import Comparison, Record, Study
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Record
+from trainperf_mlflow.results.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd

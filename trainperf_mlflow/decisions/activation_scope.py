@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from trainperf_mlflow.decisions.numbers import is_number, limit, number
 from trainperf_mlflow.decisions.qualification import QUALIFICATION_GATES
 from trainperf_mlflow.decisions.quality import settled
-from trainperf_mlflow.results import Record
+from trainperf_mlflow.results.record import Record
 
 SCOPE: Final = "activation_memory_isolation"
 SCHEMA_VERSION = "training-performance-project/v1"

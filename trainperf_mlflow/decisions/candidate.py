@@ -18,15 +18,11 @@ from trainperf_mlflow.decisions.guards import after_rule, before_rule
 from trainperf_mlflow.decisions.outcomes import has_ok_repeat
 from trainperf_mlflow.decisions.policies import GOALS, POLICIES
 from trainperf_mlflow.decisions.quality import MAX_EVAL_LOSS_DELTA
-from trainperf_mlflow.results import (
-    CandidateComparison,
-    ConvergenceCheck,
-    Decision,
-    LossCurve,
-    PairedEstimate,
-    Study,
-    VariantValues,
-)
+from trainperf_mlflow.results.comparison import CandidateComparison
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.estimates import ConvergenceCheck, LossCurve, PairedEstimate
+from trainperf_mlflow.results.study import Study
+from trainperf_mlflow.results.values import VariantValues
 
 
 def thresholds_of(study: Study, policy: Policy) -> dict[str, float]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from trainperf_mlflow.analysis.compare import Difference
-from trainperf_mlflow.results import Decision, Evaluation, VariantValues
+from trainperf_mlflow.results.decision import Decision, Evaluation
+from trainperf_mlflow.results.values import VariantValues
 
 
 class GoalMetric(NamedTuple):

@@ -8,13 +8,11 @@ from trainperf_mlflow.analysis.compare import measured
 from trainperf_mlflow.analysis.side_by_side import contradiction
 from trainperf_mlflow.decisions.case import Case
 from trainperf_mlflow.decisions.outcomes import failed_repeats, has_ok_repeat, ok_repeats, outcome
-from trainperf_mlflow.results import (
-    CandidateComparison,
-    Evaluation,
-    PairedEstimate,
-    Status,
-    VariantValues,
-)
+from trainperf_mlflow.results.comparison import CandidateComparison
+from trainperf_mlflow.results.decision import Evaluation
+from trainperf_mlflow.results.estimates import PairedEstimate
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import VariantValues
 
 # Repeats of the same code that differ by more than this say that time is not to be trusted.
 _SPREAD_WORTH_TELLING = 0.15

@@ -16,7 +16,9 @@ from trainperf_mlflow.analysis.rounds import saved_by_round
 from trainperf_mlflow.analysis.sequential import LADDER, PAIRS_PER_PROCESS_PAIR
 from trainperf_mlflow.decisions.case import Case
 from trainperf_mlflow.decisions.reasons import conclude
-from trainperf_mlflow.results import Decision, PairedEstimate, VariantValues
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.estimates import PairedEstimate
+from trainperf_mlflow.results.values import VariantValues
 
 # Rejects and tunes that rest on gains and costs. All others, as a failure, quality or a budget,
 # are not touched.

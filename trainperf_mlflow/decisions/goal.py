@@ -14,7 +14,7 @@ from trainperf_mlflow.analysis.compare import measured, relative_gain
 from trainperf_mlflow.decisions.case import Case, GoalMetric
 from trainperf_mlflow.decisions.quality import eval_loss_excess, quality_text, settled
 from trainperf_mlflow.decisions.reasons import conclude
-from trainperf_mlflow.results import Decision
+from trainperf_mlflow.results.decision import Decision
 
 GOALS: MappingProxyType[str, GoalMetric] = MappingProxyType(
     {

@@ -6,7 +6,10 @@ from trainperf_mlflow.analysis.compare import Difference, measured
 from trainperf_mlflow.analysis.convergence import diverged_alone, judged
 from trainperf_mlflow.decisions.outcomes import failed_repeats, first_error, has_ok_repeat
 from trainperf_mlflow.decisions.reasons import REASONS, conclude
-from trainperf_mlflow.results import Convergence, Decision, Status, VariantValues
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Convergence
+from trainperf_mlflow.results.values import VariantValues
 
 _WORDS = {
     Status.OOM: "ran out of memory",

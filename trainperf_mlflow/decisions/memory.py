@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypedDict
 from trainperf_mlflow.decisions.numbers import is_number, limit, number, optional_number
 from trainperf_mlflow.decisions.quality import settled
 from trainperf_mlflow.decisions.reasons import REASONS
-from trainperf_mlflow.results import Evaluation, Record
+from trainperf_mlflow.results.decision import Evaluation
+from trainperf_mlflow.results.record import Record
 
 MEMORY_STRATEGIES = frozenset({"checkpoint", "offload", "hybrid"})
 MIN_MEMORY_SAVING_MB = 512.0

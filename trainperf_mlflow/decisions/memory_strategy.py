@@ -8,7 +8,7 @@ from typing import Any
 
 from trainperf_mlflow.decisions import memory, memory_study
 from trainperf_mlflow.decisions.case import Case, Choice
-from trainperf_mlflow.results import Decision
+from trainperf_mlflow.results.decision import Decision
 
 # The budget of the published measurement, on a device of 12 GB.
 THRESHOLDS = memory_study.thresholds(memory_cap_mb=11200.0, min_samples_per_s=1.0)

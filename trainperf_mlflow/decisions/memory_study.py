@@ -22,7 +22,9 @@ from trainperf_mlflow.decisions.memory import (
 )
 from trainperf_mlflow.decisions.outcomes import has_ok_repeat
 from trainperf_mlflow.decisions.reasons import REASONS, conclude
-from trainperf_mlflow.results import Decision, Evaluation, Status, VariantValues
+from trainperf_mlflow.results.decision import Decision, Evaluation
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import VariantValues
 
 OPTIONAL_THRESHOLDS = ("max_val_loss",)
 # The settings by which a variant is a memory strategy, whatever its name.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from trainperf_mlflow.results import Status, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import VariantValues
 
 
 def has_ok_repeat(variant: VariantValues) -> bool:

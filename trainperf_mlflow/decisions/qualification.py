@@ -14,7 +14,7 @@ from trainperf_mlflow.decisions.memory import BASELINE
 from trainperf_mlflow.decisions.numbers import is_number, limit
 from trainperf_mlflow.decisions.quality import settled
 from trainperf_mlflow.decisions.reasons import REASONS
-from trainperf_mlflow.results import Record
+from trainperf_mlflow.results.record import Record
 
 QUALIFICATION_GATES: MappingProxyType[str, float] = MappingProxyType(
     {

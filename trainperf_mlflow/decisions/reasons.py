@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from trainperf_mlflow.results import Decision
+from trainperf_mlflow.results.decision import Decision
 
 Language = Literal["en", "zh"]
 

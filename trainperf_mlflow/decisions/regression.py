@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from trainperf_mlflow.decisions.numbers import flag, limit, mapping, number, optional_number
 from trainperf_mlflow.decisions.quality import settled
 from trainperf_mlflow.decisions.reasons import REASONS
-from trainperf_mlflow.results import Record, Role
+from trainperf_mlflow.results.record import Record, Role
 
 POLICY = "regression"
 MEMORY = "memory"  # a bottleneck that is no phase: it shrinks with the peak

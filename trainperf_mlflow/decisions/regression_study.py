@@ -27,7 +27,9 @@ from trainperf_mlflow.decisions.regression import (
     regression_shortfalls,
     validate_regression_contract,
 )
-from trainperf_mlflow.results import Decision, Record, Setting, Trend
+from trainperf_mlflow.results.assessment import Trend
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.record import Record, Setting
 
 # Below every gate: a gain of which only the point value is known.
 _NOTHING_SURE = -1e9

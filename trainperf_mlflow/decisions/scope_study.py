@@ -8,7 +8,8 @@ from pydantic import Field
 
 from trainperf_mlflow.decisions.activation_scope import ActivationScope
 from trainperf_mlflow.decisions.reasons import conclude
-from trainperf_mlflow.results import Decision, Record
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.record import Record
 
 POLICY = "activation-scope"
 

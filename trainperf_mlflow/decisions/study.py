@@ -25,15 +25,11 @@ from trainperf_mlflow.decisions.outcomes import has_ok_repeat, outcome, remedy
 from trainperf_mlflow.decisions.policies import GOALS, POLICIES
 from trainperf_mlflow.decisions.reasons import conclude
 from trainperf_mlflow.errors import MeasurementError, PlanError
-from trainperf_mlflow.results import (
-    CandidateComparison,
-    Comparison,
-    Decision,
-    Evaluation,
-    Status,
-    Study,
-    VariantValues,
-)
+from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
+from trainperf_mlflow.results.decision import Decision, Evaluation
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Study
+from trainperf_mlflow.results.values import VariantValues
 
 _RANK = {"accept": 0, "tune": 1, "reject": 2}
 

@@ -13,7 +13,7 @@ from trainperf_mlflow.decisions.case import Case
 from trainperf_mlflow.decisions.numbers import flag, number
 from trainperf_mlflow.decisions.quality import eval_loss_excess, quality_text
 from trainperf_mlflow.decisions.reasons import REASONS, conclude
-from trainperf_mlflow.results import Decision
+from trainperf_mlflow.results.decision import Decision
 
 MIN_TIME_DELTA_MS = 10.0
 MIN_MEMORY_DELTA_MB = 512.0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trainperf_mlflow.results import Comparison, PublishedDecision, Record, Study
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Record
+from trainperf_mlflow.results.study import PublishedDecision, Study
 
 SCHEMA = "trainperf-import/v1"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trainperf_mlflow.evidence.closing import ClosingReport, decision_of, decision_on
-from trainperf_mlflow.results import Closed, Comparison
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.decision import Closed
 
 
 def closed_as(report: ClosingReport, comparison: Comparison) -> Closed:

@@ -31,7 +31,10 @@ from trainperf_mlflow.evidence.identity import MIN_RUNS, same_under_pressure
 from trainperf_mlflow.evidence.imported import BASELINE, exported_block
 from trainperf_mlflow.evidence.manifest import SEMANTIC_ID, Entry, Manifest, Sha256
 from trainperf_mlflow.evidence.reading import Json
-from trainperf_mlflow.results import Assessment, Decision, Record, Status, VariantValues
+from trainperf_mlflow.results.assessment import Assessment
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.record import Record, Status
+from trainperf_mlflow.results.values import VariantValues
 
 SCHEMA: Final = "profiling-optimization-benchmark/v1"
 POLICY = "qualification"

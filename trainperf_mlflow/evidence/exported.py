@@ -11,7 +11,11 @@ from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.evidence.imported import PRECISIONS
 from trainperf_mlflow.evidence.reading import Json
-from trainperf_mlflow.results import Comparison, Decision, Status, Study, VariantValues
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Study
+from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.workloads.presets import PRESETS
 
 _DTYPES = {ours: theirs for theirs, ours in PRECISIONS.items()}

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 from trainperf_mlflow.decisions.qualification import CandidateQualification
 from trainperf_mlflow.evidence.closing import ClosingReport, DecisionScopes, Verdict
 from trainperf_mlflow.evidence.manifest import SEMANTIC_ID, Entry
-from trainperf_mlflow.results import Record, Setting, Study
+from trainperf_mlflow.results.record import Record, Setting
+from trainperf_mlflow.results.study import Study
 
 SCHEMA: Final = "performance-handoff/v1"
 

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from trainperf_mlflow.decisions.activation_scope import SCOPE, SHARED_FIELDS
 from trainperf_mlflow.evidence.models import BASELINE_ID, BUDGET_ID, PROJECT_SCHEMA, STRATEGY_ID
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.results import Record
+from trainperf_mlflow.results.record import Record
 
 # 73 against 76.
 WORKLOAD_FIELDS = ("model_id", "batch_size", "seq_len", "dtype", "optimizer", "workload", "seed")

@@ -16,18 +16,10 @@ from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.evidence.models import Candidate, Config, Report, Run, validated
 from trainperf_mlflow.evidence.reading import Document, Json
 from trainperf_mlflow.messages import encodable, shown
-from trainperf_mlflow.results import (
-    Decision,
-    PublishedDecision,
-    Record,
-    Repeat,
-    Setting,
-    Source,
-    Status,
-    Study,
-    Variant,
-    Workload,
-)
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.record import Record, Setting, Status
+from trainperf_mlflow.results.repeats import Repeat
+from trainperf_mlflow.results.study import PublishedDecision, Source, Study, Variant, Workload
 from trainperf_mlflow.workloads.strategies import STRATEGIES, strategy_of
 
 EXPORT_KEY = "trainperf"  # where our exports keep what the published formats have no field for

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from trainperf_mlflow.errors import EvidenceError, PlanError
 from trainperf_mlflow.evidence.reading import parse_document, path_of
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.results import Record
+from trainperf_mlflow.results.record import Record
 
 SCHEMA: Final = "performance-evidence-manifest/v1"
 SEMANTIC_ID: Final = "PERF-PROFILING-CLOSURE"

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.evidence.reading import Document, Json, path_of
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.results import PublishedDecision
+from trainperf_mlflow.results.study import PublishedDecision
 
 PROJECT_SCHEMA = "training-performance-project/v1"
 BASELINE_ID = "PERF-TRAINING-BASELINE"

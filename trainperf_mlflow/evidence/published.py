@@ -13,7 +13,7 @@ from types import MappingProxyType
 from trainperf_mlflow.evidence.closing import ClosingReport
 from trainperf_mlflow.evidence.handoff import Handoff
 from trainperf_mlflow.evidence.manifest import Manifest
-from trainperf_mlflow.results import Record
+from trainperf_mlflow.results.record import Record
 
 FOLDER = Path(__file__).parent / "schemas"
 MODELS: Mapping[str, type[Record]] = MappingProxyType(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pydantic import Field, JsonValue
 
 from trainperf_mlflow.evidence.identity import Identity, Mismatch
-from trainperf_mlflow.results import Record
+from trainperf_mlflow.results.record import Record
 
 # Field -> the names under which runs state it; the toolkit's own comes first.
 FIELDS: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(

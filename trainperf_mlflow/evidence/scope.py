@@ -10,7 +10,8 @@ from trainperf_mlflow.evidence.exported import Exported, candidate_item
 from trainperf_mlflow.evidence.imported import BASELINE
 from trainperf_mlflow.evidence.models import PROJECT_SCHEMA, STRATEGY_ID
 from trainperf_mlflow.evidence.reading import Json
-from trainperf_mlflow.results import Status, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import VariantValues
 
 CHECKPOINT = "checkpoint"
 

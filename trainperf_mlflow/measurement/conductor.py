@@ -26,7 +26,9 @@ from trainperf_mlflow.measurement import pace
 from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.protocol import Warmed
 from trainperf_mlflow.measurement.schedule import Isolation, Round, paired_rounds
-from trainperf_mlflow.results import Block, Record, Repeat, Status, Variant, Watch, Workload
+from trainperf_mlflow.results.record import Record, Status
+from trainperf_mlflow.results.repeats import Block, Repeat, Watch
+from trainperf_mlflow.results.study import Variant, Workload
 
 # A repeat that takes longer hangs; a study with a time budget uses that instead.
 DEFAULT_REPEAT_TIMEOUT_S = 3600.0

@@ -10,7 +10,9 @@ from trainperf_mlflow.analysis.thinning import evenly, stride
 from trainperf_mlflow.errors import Interrupted, TrainperfError
 from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.protocol import Built, Trained
-from trainperf_mlflow.results import Convergence, Status, Variant
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Convergence
+from trainperf_mlflow.results.study import Variant
 
 if TYPE_CHECKING:
     from trainperf_mlflow.measurement.conductor import AnyWorker, Job

@@ -14,7 +14,8 @@ from trainperf_mlflow.errors import Interrupted, TrainperfError, UnsupportedErro
 from trainperf_mlflow.measurement.conductor import DEFAULT_REPEAT_TIMEOUT_S, AnyWorker
 from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.schedule import round_orders
-from trainperf_mlflow.results import Record, Status, Variant, Workload
+from trainperf_mlflow.results.record import Record, Status
+from trainperf_mlflow.results.study import Variant, Workload
 
 
 class ExplainingJob(Record):

@@ -21,7 +21,7 @@ import psutil
 from trainperf_mlflow.errors import MeasurementError
 from trainperf_mlflow.measurement.forkserver import MESSAGE_BYTES
 from trainperf_mlflow.messages import encodable
-from trainperf_mlflow.results import Status
+from trainperf_mlflow.results.record import Status
 
 # Identical processes differ mostly because glibc's heap settles differently in
 # each; with these values page faults in steady state go from thousands to none.

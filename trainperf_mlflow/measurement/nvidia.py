@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from trainperf_mlflow.results import DeviceState
+from trainperf_mlflow.results.repeats import DeviceState
 
 # Bits of NVML's clock event reasons. Idle and limits set by the user are no disturbance.
 _REASONS = {

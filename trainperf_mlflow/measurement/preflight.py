@@ -16,7 +16,7 @@ import psutil
 from trainperf_mlflow.analysis.noise import judge_machine
 from trainperf_mlflow.measurement.launcher import default_threads, usable_cores
 from trainperf_mlflow.measurement.watch import watched
-from trainperf_mlflow.results import Check
+from trainperf_mlflow.results.check import Check
 
 GIB = 1024**3
 LOW_MEMORY_BYTES = 2 * GIB

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from trainperf_mlflow.results import Effect, Record
+from trainperf_mlflow.results.record import Record
+from trainperf_mlflow.results.repeats import Effect
 
 
 class Built(Record):

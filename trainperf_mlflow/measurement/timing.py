@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from trainperf_mlflow.results import Block
+from trainperf_mlflow.results.repeats import Block
 
 Step = Callable[[], "torch.Tensor | float | None"]
 NS_PER_MS = 1e6

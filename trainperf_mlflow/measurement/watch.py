@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from trainperf_mlflow.results import DeviceState, Watch
+from trainperf_mlflow.results.repeats import DeviceState, Watch
 
 # Short beside the shortest block (0.5 s): three runs before and three after take some 2 ms.
 REFERENCE_RUNS = 3

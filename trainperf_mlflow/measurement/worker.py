@@ -39,7 +39,9 @@ from trainperf_mlflow.measurement.timing import (
 )
 from trainperf_mlflow.measurement.watch import between, reading, reference_ms
 from trainperf_mlflow.messages import encodable
-from trainperf_mlflow.results import Block, Effect, Setting, Status, Variant, Workload
+from trainperf_mlflow.results.record import Setting, Status
+from trainperf_mlflow.results.repeats import Block, Effect
+from trainperf_mlflow.results.study import Variant, Workload
 from trainperf_mlflow.workloads.task import Task, build_task, run_step
 
 MAX_ERROR_CHARS = 4000

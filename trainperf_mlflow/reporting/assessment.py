@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainperf_mlflow.analysis.explained import percent
 from trainperf_mlflow.reporting.text import clipped, plain
-from trainperf_mlflow.results import Assessment, CandidateAssessment, Suggestion
+from trainperf_mlflow.results.assessment import Assessment, CandidateAssessment, Suggestion
 
 _LINE_CHARS = 300
 _NAME_CHARS = 60

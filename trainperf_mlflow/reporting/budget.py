@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainperf_mlflow.results import Comparison
+from trainperf_mlflow.results.comparison import Comparison
 
 
 def budget_lines(comparison: Comparison) -> list[str]:

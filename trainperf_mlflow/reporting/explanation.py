@@ -16,7 +16,7 @@ from trainperf_mlflow.reporting.roofline import (
     roofline_rows,
 )
 from trainperf_mlflow.reporting.text import clipped, number, plain
-from trainperf_mlflow.results import Assessment
+from trainperf_mlflow.results.assessment import Assessment
 
 _NAME_CHARS = 24
 _OPERATOR_CHARS = 50

@@ -18,7 +18,7 @@ from rich.text import Text
 from trainperf_mlflow.reporting.console import columns_of, rendered
 from trainperf_mlflow.reporting.folding import folded, least_width, shared_out
 from trainperf_mlflow.reporting.text import clipped, number, plain
-from trainperf_mlflow.results import Check
+from trainperf_mlflow.results.check import Check
 
 _CELL_CHARS = 80
 _COLOURS = {

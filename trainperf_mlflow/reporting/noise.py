@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from trainperf_mlflow.analysis.calibration import margin_pct
-from trainperf_mlflow.results import Calibration, Comparison
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.study import Calibration
 
 
 def noise_lines(comparison: Comparison) -> list[str]:

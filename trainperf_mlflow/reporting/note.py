@@ -12,7 +12,8 @@ from trainperf_mlflow.reporting.losses import how_to_ask, loss_lines
 from trainperf_mlflow.reporting.noise import noise_lines
 from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure, measured_line
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
-from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
+from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
+from trainperf_mlflow.results.decision import Decision
 
 # What a tag holds in every MLflow store.
 MAX_NOTE = 8000

@@ -18,7 +18,8 @@ from trainperf_mlflow.reporting.regression import regression_text
 from trainperf_mlflow.reporting.scope import scope_text
 from trainperf_mlflow.reporting.table import comparison_view
 from trainperf_mlflow.reporting.text import clipped, plain
-from trainperf_mlflow.results import Comparison, Study
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.study import Study
 
 _LINE_CHARS = 400
 

@@ -18,7 +18,8 @@ from trainperf_mlflow.reporting.console import rendered
 from trainperf_mlflow.reporting.next_steps import next_line
 from trainperf_mlflow.reporting.noise import noise_lines
 from trainperf_mlflow.reporting.text import clipped, number, plain
-from trainperf_mlflow.results import CandidateComparison, Comparison, Decision
+from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
+from trainperf_mlflow.results.decision import Decision
 
 _NAME_CHARS = 60
 _NOTE_CHARS = 600

@@ -10,7 +10,7 @@ from pathlib import Path
 from mlflow.exceptions import MlflowException
 
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import BlockValues, RepeatValues, StudyBlocks, VariantValues
+from trainperf_mlflow.results.values import BlockValues, RepeatValues, StudyBlocks, VariantValues
 from trainperf_mlflow.tracking.store import Store, reason, refusals
 
 BLOCKS_FILE = "blocks.json"

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from mlflow.entities import Run
 
-from trainperf_mlflow.results import Calibration, Comparison
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.study import Calibration
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.queries import load_comparison
 from trainperf_mlflow.tracking.search import search_runs

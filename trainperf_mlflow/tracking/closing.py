@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from mlflow.entities import Run, RunTag
 
 from trainperf_mlflow.errors import PlanError
-from trainperf_mlflow.results import Decision
+from trainperf_mlflow.results.decision import Decision
 from trainperf_mlflow.tracking import colours, names
 from trainperf_mlflow.tracking.search import runs_of_study, search_runs
 from trainperf_mlflow.tracking.store import Store, local_folder, refusals

@@ -6,7 +6,7 @@ the same as in a study's pictures.
 
 from __future__ import annotations
 
-from trainperf_mlflow.results import Study
+from trainperf_mlflow.results.study import Study
 
 # The baseline's, and a study's that is not decided.
 NEUTRAL = "#5A5A5A"

@@ -12,7 +12,9 @@ from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
 
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import Convergence, Status, StudyConvergence, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Convergence, StudyConvergence
+from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.store import Store, reason, refusals
 

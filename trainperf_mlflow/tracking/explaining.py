@@ -15,7 +15,9 @@ from mlflow.entities import RunTag
 
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE, TRACE_FILE
 from trainperf_mlflow.errors import EvidenceError, StoreError
-from trainperf_mlflow.results import Comparison, Study, VariantValues
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.study import Study
+from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.tracking import names, queries
 from trainperf_mlflow.tracking.store import Store, local_folder, refusals
 

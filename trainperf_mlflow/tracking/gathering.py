@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from mlflow.entities import Metric, RunTag
 
-from trainperf_mlflow.results import Decision
+from trainperf_mlflow.results.decision import Decision
 from trainperf_mlflow.tracking import colours, names
 from trainperf_mlflow.tracking.links import run_link
 from trainperf_mlflow.tracking.store import Store, refusals

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import Check
+from trainperf_mlflow.results.check import Check
 from trainperf_mlflow.tracking.spool import Spool
 from trainperf_mlflow.tracking.store import (
     NoExperimentError,

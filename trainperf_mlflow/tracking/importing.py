@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainperf_mlflow.errors import EvidenceError, StoreError
-from trainperf_mlflow.results import Comparison, Repeat, Study
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.repeats import Repeat
+from trainperf_mlflow.results.study import Study
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.search import search_runs

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from trainperf_mlflow.messages import plain
-from trainperf_mlflow.results import Setting
+from trainperf_mlflow.results.record import Setting
 
 # Tags of runs (the MLflow contract: other programs read them).
 KIND = "trainperf.kind"

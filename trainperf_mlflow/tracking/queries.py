@@ -17,15 +17,10 @@ from mlflow.exceptions import MlflowException
 
 from trainperf_mlflow.analysis.metrics import variant_values
 from trainperf_mlflow.errors import PlanError, StoreError
-from trainperf_mlflow.results import (
-    BlockValues,
-    Comparison,
-    RepeatValues,
-    Status,
-    Study,
-    Variant,
-    VariantValues,
-)
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Study, Variant
+from trainperf_mlflow.results.values import BlockValues, RepeatValues, VariantValues
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.blocks import Key, load_blocks, with_blocks
 from trainperf_mlflow.tracking.convergence import load_convergence, with_convergence

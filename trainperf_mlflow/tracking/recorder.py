@@ -17,17 +17,11 @@ from trainperf_mlflow.analysis.metrics import (
     repeat_values,
     variant_values,
 )
-from trainperf_mlflow.results import (
-    Comparison,
-    Convergence,
-    Repeat,
-    RepeatValues,
-    Status,
-    Study,
-    StudyConvergence,
-    Variant,
-    VariantValues,
-)
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Convergence, Repeat, StudyConvergence
+from trainperf_mlflow.results.study import Study, Variant
+from trainperf_mlflow.results.values import RepeatValues, VariantValues
 from trainperf_mlflow.tracking import names, writing
 from trainperf_mlflow.tracking.blocks import send_blocks
 from trainperf_mlflow.tracking.convergence import send_convergence, with_convergence

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import Status, VariantValues
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.importing import load_file
 from trainperf_mlflow.tracking.pictures import read_pictures

@@ -15,7 +15,9 @@ from pydantic import Field, JsonValue
 
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.messages import nearest, shown
-from trainperf_mlflow.results import Record, RepeatValues, Role, Status, Study, VariantValues
+from trainperf_mlflow.results.record import Record, Role, Status
+from trainperf_mlflow.results.study import Study
+from trainperf_mlflow.results.values import RepeatValues, VariantValues
 from trainperf_mlflow.tracking import names, queries
 from trainperf_mlflow.tracking.importing import load_file
 from trainperf_mlflow.tracking.search import search_runs

@@ -24,7 +24,10 @@ from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import Comparison, Record, Repeat, Study, StudyConvergence
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Record
+from trainperf_mlflow.results.repeats import Repeat, StudyConvergence
+from trainperf_mlflow.results.study import Study
 from trainperf_mlflow.tracking.pictures import read_pictures, write_pictures
 
 T = TypeVar("T")

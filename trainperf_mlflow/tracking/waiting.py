@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from trainperf_mlflow.analysis.explanation import TRACE_FILE
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import Record
+from trainperf_mlflow.results.record import Record
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.pictures import write_pictures
 from trainperf_mlflow.tracking.spool import Spool, SpoolError, Target, write_whole

@@ -30,18 +30,12 @@ from trainperf_mlflow.analysis.metrics import (
     repeat_metrics,
 )
 from trainperf_mlflow.errors import StoreError
-from trainperf_mlflow.results import (
-    CandidateComparison,
-    Comparison,
-    Decision,
-    Repeat,
-    Setting,
-    Source,
-    Status,
-    Study,
-    Variant,
-    VariantValues,
-)
+from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.record import Setting, Status
+from trainperf_mlflow.results.repeats import Repeat
+from trainperf_mlflow.results.study import Source, Study, Variant
+from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.tracking import colours, names
 from trainperf_mlflow.tracking.store import Store, refusals
 

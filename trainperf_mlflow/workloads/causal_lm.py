@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
 from trainperf_mlflow.errors import PlanError
-from trainperf_mlflow.results import Setting
+from trainperf_mlflow.results.record import Setting
 from trainperf_mlflow.workloads import data
 from trainperf_mlflow.workloads.config import CausalLMConfig
 from trainperf_mlflow.workloads.device import autocast_dtype

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from trainperf_mlflow.results import Setting, Variant, Workload
+from trainperf_mlflow.results.record import Setting
+from trainperf_mlflow.results.study import Variant, Workload
 from trainperf_mlflow.workloads import data
 from trainperf_mlflow.workloads.causal_lm import (
     Content,

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 import torch
 
-from trainperf_mlflow.results import Effect, Setting
+from trainperf_mlflow.results.record import Setting
+from trainperf_mlflow.results.repeats import Effect
 from trainperf_mlflow.workloads.causal_lm import CausalLM
 from trainperf_mlflow.workloads.device import amp_dtype
 from trainperf_mlflow.workloads.task import Task

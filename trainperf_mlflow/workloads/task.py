@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from trainperf_mlflow.errors import PlanError
-from trainperf_mlflow.results import Setting
+from trainperf_mlflow.results.record import Setting
 from trainperf_mlflow.workloads.device import use_device
 
 if TYPE_CHECKING:

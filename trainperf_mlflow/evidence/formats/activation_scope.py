@@ -18,7 +18,8 @@ from trainperf_mlflow.evidence.imported import Imported, imported
 from trainperf_mlflow.evidence.models import Candidate, Config, Fields, Name, Report
 from trainperf_mlflow.evidence.reading import Document
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.results import Decision, PublishedDecision
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.study import PublishedDecision
 
 NAME = "activation-scope"
 POLICY = "activation-scope"

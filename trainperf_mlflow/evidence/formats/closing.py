@@ -26,7 +26,7 @@ from trainperf_mlflow.evidence.models import (
 )
 from trainperf_mlflow.evidence.reading import Document
 from trainperf_mlflow.messages import shown
-from trainperf_mlflow.results import Decision
+from trainperf_mlflow.results.decision import Decision
 
 NAME = "closing"
 SCHEMA = "profiling-optimization-benchmark/v1"

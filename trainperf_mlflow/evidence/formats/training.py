@@ -22,7 +22,7 @@ from trainperf_mlflow.evidence.models import (
     published,
 )
 from trainperf_mlflow.evidence.reading import Document, Json
-from trainperf_mlflow.results import VariantValues
+from trainperf_mlflow.results.values import VariantValues
 
 NAME = "training"
 STAGE = "measurement_baseline"

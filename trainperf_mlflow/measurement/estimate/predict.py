@@ -32,7 +32,8 @@ from trainperf_mlflow.measurement.estimate.fakes import COMPILES, CPU, as_on, fa
 from trainperf_mlflow.measurement.estimate.ledger import Ledger
 from trainperf_mlflow.measurement.estimate.target import Target
 from trainperf_mlflow.measurement.memory import MIB
-from trainperf_mlflow.results import Setting, Variant
+from trainperf_mlflow.results.record import Setting
+from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.workloads.causal_lm import parse_config
 from trainperf_mlflow.workloads.config import CausalLMConfig
 from trainperf_mlflow.workloads.support import check_compile_mode

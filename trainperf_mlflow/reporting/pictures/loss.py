@@ -23,7 +23,8 @@ from trainperf_mlflow.reporting.pictures.style import (
     panel,
     safe,
 )
-from trainperf_mlflow.results import Repeat, Variant
+from trainperf_mlflow.results.repeats import Repeat
+from trainperf_mlflow.results.study import Variant
 
 Curve = dict[int, list[float]]  # measured step, from 1 -> the values of the repeats
 # Fewer steps than this get a mark each.

@@ -25,7 +25,7 @@ from trainperf_mlflow.reporting.pictures.style import (
     safe,
     signed_percent,
 )
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 
 # Of the longest bar: a number does not fit into less.
 _ROOM_FOR_A_NUMBER = 0.085

@@ -26,7 +26,7 @@ from trainperf_mlflow.reporting.pictures.style import (
     panel,
     safe,
 )
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 
 # A candidate's pairs fill this part of its column, in their order.
 _COLUMN = 0.7

@@ -25,7 +25,7 @@ from trainperf_mlflow.reporting.pictures.style import (
     phase_color,
     safe,
 )
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 
 STEP = "step"
 _MIN_FRACTION = 1e-5  # of the peak: what is lower would only squeeze the rest

@@ -27,7 +27,9 @@ from trainperf_mlflow.reporting.pictures.style import (
     safe,
     signed_percent,
 )
-from trainperf_mlflow.results import Block, Repeat, Status, Variant
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, Repeat
+from trainperf_mlflow.results.study import Variant
 
 
 class Point(NamedTuple):

@@ -24,7 +24,7 @@ from matplotlib.text import Text
 
 from trainperf_mlflow.attribution import CATEGORIES, PHASES
 from trainperf_mlflow.reporting.text import clipped, plain
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 
 WIDTH, HEIGHT, DPI = 10.0, 5.6, 128  # 1280 pixels wide: a projector's
 TITLE, LABEL, TICK, NOTE = 14, 12, 11, 9.5  # points

@@ -23,7 +23,10 @@ from trainperf_mlflow.reporting.pictures.style import (
     panel,
     safe,
 )
-from trainperf_mlflow.results import Comparison, Status, Variant, VariantValues
+from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Variant
+from trainperf_mlflow.results.values import VariantValues
 
 TIME, MEMORY = "step_time_ms", "peak_mem_mb"
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainperf_mlflow.reporting.text import clipped, plain
-from trainperf_mlflow.results import CandidateComparison, Comparison, Status, Study, VariantValues
+from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.study import Study
+from trainperf_mlflow.results.values import VariantValues
 
 NAME_CHARS = 64
 TEXT_CHARS = 800

@@ -24,7 +24,9 @@ from trainperf_mlflow.reporting.report.parts import (
 from trainperf_mlflow.reporting.report.texts import Words
 from trainperf_mlflow.reporting.report.verdict import loss_change, saved, time_interval
 from trainperf_mlflow.reporting.text import number
-from trainperf_mlflow.results import CandidateComparison, Decision, VariantValues
+from trainperf_mlflow.results.comparison import CandidateComparison
+from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.values import VariantValues
 
 _METRICS = (
     ("step_time_ms", 2), ("samples_per_s", 2), ("peak_mem_mb", 1), ("eval_loss", 4), ("loss", 4),

@@ -23,7 +23,7 @@ from trainperf_mlflow.reporting.report.parts import (
 )
 from trainperf_mlflow.reporting.report.texts import TEXTS, Words
 from trainperf_mlflow.reporting.text import plain
-from trainperf_mlflow.results import Variant
+from trainperf_mlflow.results.study import Variant
 
 _ID_CHARS = 8
 _MAX_FILES = 2000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainperf_mlflow.reporting.report.material import Material, name, said
 from trainperf_mlflow.reporting.report.parts import Cell, Items, Paragraph, Part, Section, Table
 from trainperf_mlflow.reporting.report.texts import Words
-from trainperf_mlflow.results import Assessment, Statement
+from trainperf_mlflow.results.assessment import Assessment, Statement
 
 _MAX_STATEMENTS = 30
 _MAX_SUGGESTIONS = 5

@@ -10,7 +10,8 @@ from trainperf_mlflow.reporting.report.material import Material, name, said
 from trainperf_mlflow.reporting.report.parts import Figure, Tone, Verdict
 from trainperf_mlflow.reporting.report.texts import Words
 from trainperf_mlflow.reporting.text import number
-from trainperf_mlflow.results import CandidateComparison, Decision
+from trainperf_mlflow.results.comparison import CandidateComparison
+from trainperf_mlflow.results.decision import Decision
 
 _OPEN_TONE: dict[str, Tone] = {"saves": "good", "costs": "bad"}
 # Without as many process pairs there is no interval.
