@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from test_measurement_conductor import ScriptedWorker, Stage, job
 
+from trainperf_mlflow.measurement import worker
 from trainperf_mlflow.measurement.conductor import conduct
 from trainperf_mlflow.results.record import Status
-from trainperf_mlflow.results.repeats import Block, Repeat
+from trainperf_mlflow.results.repeats import Block, Repeat, Watch
 
 
 class Disturbed(Stage):
@@ -60,6 +61,51 @@ def test_a_disturbed_pair_is_measured_again_at_once_in_the_same_order() -> None:
     # Both variants have trained as many steps, and each pair is there once.
     assert again(repeats) == [[0, 1, 0], [0, 1, 0]]
     assert [block.run_delay_ms for block in repeats[0].blocks] == [0.0, 0.0, 0.0]
+
+
+class SlowCore(Waiting):
+    """The first block of a variant is on a core that is slower than usual."""
+
+    def ask(self, request: str, timeout: float | None = None, **arguments: Any) -> Any:
+        answer = super().ask(request, timeout, **arguments)
+        if not isinstance(answer, Block):
+            return answer
+        slow = answer.run_delay_ms == 10.0
+        watch = Watch(reference_ms=(0.3, 0.4 if slow else 0.3))
+        return answer.model_copy(update={"run_delay_ms": 0.0, "watch": watch})
+
+
+def test_a_slow_core_is_waited_for_before_the_pair_is_measured_again() -> None:
+    stage = Disturbed(lambda name, index, before: (name, index, before) == ("bf16", 1, 0))
+    stage.start = lambda: SlowCore(stage)  # type: ignore[method-assign]
+    repeats = list(conduct(job(repeats=1, blocks=2, isolation="resident"), stage.start))
+    assert stage.log[8:12] == ["calm bf16", "block bf16", "calm baseline", "block baseline"]
+    assert again(repeats) == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("times", "at_most_s", "tries"),
+    [([0.3], 3.0, 1), ([0.5, 0.4, 0.34, 0.3], 3.0, 3), ([0.5] * 100, 3.0, 60)],
+)
+def test_a_worker_waits_until_the_core_is_as_fast_as_usual_but_not_for_long(
+    times: list[float], at_most_s: float, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[float] = []
+    clock = [0.0]
+
+    def reference() -> float:
+        taken.append(times[len(taken)])
+        return taken[-1]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(worker, "reference_ms", reference)
+    monkeypatch.setattr(worker.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(worker.time, "sleep", sleep)
+    waited = worker.Repeat().calm(0.3, at_most_s)
+    assert len(taken) == pytest.approx(tries, abs=1)
+    assert waited == pytest.approx((len(taken) - (tries < 60)) * worker.CALM_INTERVAL_S)
 
 
 def test_a_disturbed_block_with_a_process_of_its_own_gets_a_fresh_one_before_the_next() -> None:

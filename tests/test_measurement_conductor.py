@@ -78,6 +78,7 @@ class ScriptedWorker:
                 environment={"a": 1},
             ),
             "warmup": lambda: self.warm(arguments["steps"]),
+            "calm": lambda: 0.0,
             "block": lambda: Block(
                 index=arguments["index"],
                 started_at=0.0,

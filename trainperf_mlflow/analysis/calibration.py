@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
+from trainperf_mlflow.analysis.gate import Pair
 from trainperf_mlflow.analysis.paired import (
     BETWEEN_PROCESSES,
     MARGIN_PCT,
-    Pair,
     estimate_time,
     spread_of,
 )
@@ -82,8 +82,8 @@ def smallest_detectable_pct(time: PairedEstimate, calibration: Calibration) -> f
     z = normal.inv_cdf((1 + time.level) / 2)
     half = (time.high_pct - time.low_pct) / 2
     own = z * calibration.between_process_pct / math.sqrt(time.process_pairs)
-    pairs = MIN_PROCESS_PAIRS * PAIRS_PER_PROCESS_PAIR
-    within = math.sqrt(max(0.0, half**2 - own**2) * time.pairs / pairs)
+    pairs, measured = MIN_PROCESS_PAIRS * PAIRS_PER_PROCESS_PAIR, time.pairs + time.set_aside
+    within = math.sqrt(max(0.0, half**2 - own**2) * measured / pairs)
     spread = 100 * between_processes(calibration)
     wide = math.hypot(within, z * spread / math.sqrt(MIN_PROCESS_PAIRS))
     return margin_pct(calibration) + wide * (1 + normal.inv_cdf(POWER) / z)

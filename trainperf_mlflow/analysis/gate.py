@@ -14,9 +14,9 @@ from trainperf_mlflow.analysis.noise import disturbances, usual_reference_ms
 from trainperf_mlflow.analysis.sequential import MIN_PROCESS_PAIRS
 from trainperf_mlflow.results.values import BlockValues
 
-# With fewer of its pairs left than this share, a study is judged by all: flagged is better than
-# nearly none.
-MIN_SHARE_LEFT = 0.25
+# With fewer pairs left a study is judged by all: fewer bound nothing at the level of a study with
+# several looks and candidates (8 pairs: 1 - 2 / 2^8 = 99.2 %).
+MIN_PAIRS_LEFT = 8
 # Disturbances that meet one side so much more often than chance allows are that side's own doing.
 CHANCE = 0.05
 
@@ -63,7 +63,7 @@ def gated(pairs: Sequence[Pair], waits_count: bool) -> Gated:
             "which chance does not do",
         )
     processes = len({pair.process_pair for pair in clean})
-    if processes < MIN_PROCESS_PAIRS or len(clean) < MIN_SHARE_LEFT * len(pairs):
+    if processes < MIN_PROCESS_PAIRS or len(clean) < MIN_PAIRS_LEFT:
         return Gated(
             pairs, disturbed, "disturbed pairs count as well, because too few others are left"
         )
@@ -83,4 +83,4 @@ def _one_sided(first: int, second: int) -> bool:
     """
     both = first + second
     tail = sum(math.comb(both, count) for count in range(min(first, second) + 1))
-    return 2 * tail / 2**both < CHANCE
+    return bool(2 * tail < CHANCE * 2**both)

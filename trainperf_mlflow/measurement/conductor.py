@@ -37,6 +37,9 @@ BASELINE_ATTEMPTS = 2
 # Processes stay alive side by side where the memory for the others is free this many times over:
 # a candidate may need more than the one that was seen.
 MEMORY_MARGIN = 2.0
+# Before a block is measured again, so long at most. Most disturbances last from parts of a second
+# to some seconds.
+CALM_S = 3.0
 
 
 class Job(Record):
@@ -121,6 +124,7 @@ class _Conductor:
         self._steps = job.steps_per_block
         self._budget = again_budget(job.repeats * job.blocks * len(job.variants))
         self._watches: list[Watch | None] = []  # of all blocks so far
+        self._usual_ms: float | None = None  # of the reference computation
 
     def round(self, planned: Round) -> Iterator[Repeat]:
         with ExitStack() as cleanup:
@@ -148,7 +152,7 @@ class _Conductor:
         for index, order in enumerate(planned.blocks):
             for again in itertools.count():
                 for name in order:
-                    attempts[name].block(index, self._steps, again)
+                    attempts[name].block(index, self._steps, again, self._usual_ms)
                     yield from told.ended(attempts)
                 if not self._again(attempts.values(), again):
                     break
@@ -171,7 +175,7 @@ class _Conductor:
                     if index or again or name != started:
                         self._begin(name, planned, attempts, cleanup)
                     self._warm_up([attempts[name]])
-                    attempts[name].block(index, self._steps, again)
+                    attempts[name].block(index, self._steps, again, self._usual_ms)
                     # Alone: its neighbour's process is gone, and has trained no other steps.
                     if not self._again([attempts[name]], again):
                         break
@@ -189,8 +193,9 @@ class _Conductor:
         blocks = [attempt.latest for attempt in attempts if not attempt.ended]
         latest = [block for block in blocks if block is not None]
         self._watches += [block.watch for block in latest]
-        usual_ms = usual_reference_ms(self._watches)
-        if again >= MOST_AGAIN or self._budget <= 0 or not to_measure_again(latest, usual_ms):
+        self._usual_ms = usual_reference_ms(self._watches)
+        disturbed = to_measure_again(latest, self._usual_ms)
+        if again >= MOST_AGAIN or self._budget <= 0 or not disturbed:
             return False
         self._budget -= len(latest)
         return True
@@ -322,8 +327,13 @@ class Attempt:
         self.step_ms = warmed.step_ms or self.step_ms
         self.held_mb, self.free_mb = warmed.held_mb, warmed.free_mb
 
-    def block(self, index: int, steps: int | None, again: int = 0) -> None:
-        """Measure a block; one that was measured before is replaced."""
+    def block(
+        self, index: int, steps: int | None, again: int = 0, usual_ms: float | None = None
+    ) -> None:
+        """Measure a block; one that was measured before is replaced, when the core is as fast as
+        usual: what disturbed it often lasts for some blocks."""
+        if again and usual_ms is not None:
+            self._ask("calm", usual_ms=usual_ms, at_most_s=CALM_S)
         block: Block | None = self._ask("block", index=index, steps=steps or pace.MIN_STEPS)
         if block is None:
             return

@@ -18,6 +18,7 @@ import torch
 from pydantic import JsonValue
 
 from trainperf_mlflow.analysis.estimate import VariantEstimate
+from trainperf_mlflow.analysis.noise import SLOW_REFERENCE
 from trainperf_mlflow.attribution import PhaseMeasurement, Safety, TraceMeasurement
 from trainperf_mlflow.errors import TrainperfError
 from trainperf_mlflow.measurement.audit import audit
@@ -46,6 +47,7 @@ from trainperf_mlflow.workloads.task import Task, build_task, run_step
 
 MAX_ERROR_CHARS = 4000
 LOSSES_AT_ONCE = 100
+CALM_INTERVAL_S = 0.05
 
 
 class DivergedError(Exception):
@@ -144,6 +146,15 @@ class Repeat:
         state = device_state(self.device)
         watch = between(before, reading(), (reference, reference_ms()), state)
         return block.model_copy(update={"watch": watch})
+
+    def calm(self, usual_ms: float, at_most_s: float) -> float:
+        """Wait until the reference computation takes no longer than usual; how long that was."""
+        begin = time.monotonic()
+        while (waited := time.monotonic() - begin) < at_most_s:
+            if reference_ms() <= SLOW_REFERENCE * usual_ms:
+                break
+            time.sleep(CALM_INTERVAL_S)
+        return waited
 
     def finish(self) -> Finished:
         """Everything that must not disturb the measured steps, in this order: the peaks of
@@ -252,7 +263,7 @@ def serve(connection: Connection) -> None:
         name: getattr(repeat, name)
         for name in (
             *("describe", "preflight", "safety"),
-            *("build", "warmup", "block", "finish", "train", "phases", "profile"),
+            *("build", "warmup", "calm", "block", "finish", "train", "phases", "profile"),
             "predict",
         )
     }
