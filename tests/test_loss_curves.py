@@ -10,16 +10,19 @@ import numpy as np
 import pytest
 from made_studies import study, variant
 from paired_blocks import a_block
+from scipy import stats
 
 from trainperf_mlflow.analysis.compare import compare
 from trainperf_mlflow.analysis.convergence import final_losses, judged
 from trainperf_mlflow.analysis.loss_curves import loss_curve
+from trainperf_mlflow.analysis.student import quantile
 from trainperf_mlflow.analysis.thinning import LOSSES_OF_BLOCK, evenly
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.results.comparison import CandidateComparison
 from trainperf_mlflow.results.estimates import LossCurve
 from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.results.repeats import Convergence
+from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.results.values import RepeatValues, VariantValues
 
 STEPS = 40
@@ -221,6 +224,43 @@ def test_few_seeds_take_students_t_and_six_the_signed_ranks() -> None:
     assert few.endswith("+0.02 [-0.004843, +0.04484] (95 %, Student's t)")
     ranked = verdict((0.01, 0.02, 0.03, 0.01, 0.02, 0.03))[1]
     assert ranked.endswith("+0.02 [+0.01, +0.03] (95 %, signed ranks)")
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 8, 19])
+def test_students_t_is_scipys_at_every_level(freedom: int) -> None:
+    for level in (0.95, 0.975, 0.9875):
+        expected = stats.t.ppf((1 + level) / 2, freedom)
+        assert quantile(freedom, level) == pytest.approx(expected, rel=1e-6)
+
+
+def test_candidates_of_one_study_share_the_error_of_five_percent() -> None:
+    """Each of several intervals is wider, by Bonferroni, and what was just shown no longer is."""
+    base = trained(variant("baseline"), [3.0] * 6)
+    tuned = trained(variant(), [3.06, 3.07, 3.08, 3.06, 3.07, 3.08])
+    alone, of_three = (final_losses(base, tuned, candidates=n) for n in (1, 3))
+    assert alone is not None
+    assert of_three is not None
+    assert of_three.interval is not None
+    # The ranks of six seeds have no interval of 98.3 %.
+    assert (alone.method, of_three.method) == ("signed ranks", "Student's t")
+    expected = stats.t.interval(1 - 0.05 / 3, 5, 0.07, stats.sem([0.06, 0.07, 0.08] * 2))
+    assert of_three.interval[1:] == pytest.approx(expected, rel=1e-4)
+    assert (judged(alone, MARGIN).verdict, judged(alone, 0.059).verdict) == ("worse", "worse")
+    assert judged(of_three, 0.059).verdict == "not_shown"
+    assert "(95 % over 3 candidates, Student's t)" in judged(of_three, MARGIN).text
+
+
+def test_a_study_of_several_candidates_corrects_each_of_their_checks() -> None:
+    base = trained(variant("baseline", time=100.0), [3.0] * 3)
+    names = ("one", "two")
+    planned = tuple(Variant(name=name, role="candidate", config={}) for name in names)
+    made = decide_study(
+        study("step_time", variants=planned),
+        (base, *(trained(variant(name, time=50.0), [3.0, 3.01, 3.02]) for name in names)),
+    )
+    for candidate in made.candidates:
+        assert candidate.convergence is not None
+        assert "over 2 candidates" in candidate.convergence.text
 
 
 def test_an_interval_within_the_margin_above_is_told_as_not_worse() -> None:

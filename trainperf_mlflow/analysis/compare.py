@@ -64,8 +64,12 @@ def measured(metrics: Mapping[str, float], name: str) -> float | None:
     return value if value is not None and math.isfinite(value) and abs(value) < _HUGE else None
 
 
-def compare(baseline: VariantValues, candidate: VariantValues) -> Difference:
-    """Everything that can be subtracted between two variants."""
+def compare(baseline: VariantValues, candidate: VariantValues, candidates: int = 1) -> Difference:
+    """Everything that can be subtracted between two variants.
+
+    Args:
+        candidates: of the study, which share the error of the longer training's interval.
+    """
     memory_gap = _memory_gap(baseline, candidate)
     times, per_sample = _times_for_equal_work(baseline, candidate)
     delta: dict[str, float] = {}
@@ -83,7 +87,7 @@ def compare(baseline: VariantValues, candidate: VariantValues) -> Difference:
         old, new = measured(baseline.metrics, name), measured(candidate.metrics, name)
         if old is not None and new is not None:
             delta[name] = new - old
-    final = final_losses(baseline, candidate, _other_text(other_validation))
+    final = final_losses(baseline, candidate, _other_text(other_validation), candidates)
     if final is not None and final.interval is not None:
         ends = ("", "_low", "_high")
         delta |= {

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from trainperf_mlflow.analysis.rounds import student_interval
+from trainperf_mlflow.analysis.sequential import level_per_look
 from trainperf_mlflow.analysis.signed_rank import Interval, signed_rank_interval
+from trainperf_mlflow.analysis.student import mean_interval
 from trainperf_mlflow.results.estimates import ConvergenceCheck
 from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.results.repeats import Convergence
@@ -16,9 +17,6 @@ from trainperf_mlflow.results.values import VariantValues
 
 # Two seeds have an interval that holds nearly everything.
 MIN_SEEDS = 3
-# The fewest for which the signed ranks have a 95 % interval; below, Student's t.
-_RANKED_SEEDS = 6
-_LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -29,22 +27,28 @@ class FinalLosses:
         seeds: for which both have an eval loss.
         interval: None where ``gap`` says why nothing can be told.
         method: of the interval.
+        candidates: that share the error of 5 %.
     """
 
     steps: int
     seeds: int
     interval: Interval | None = None
     method: str | None = None
+    candidates: int = 1
     gap: str | None = None
 
 
 def final_losses(
-    baseline: VariantValues, candidate: VariantValues, other_data: str | None = None
+    baseline: VariantValues,
+    candidate: VariantValues,
+    other_data: str | None = None,
+    candidates: int = 1,
 ) -> FinalLosses | None:
     """The paired difference; None where no longer training was asked for.
 
     Args:
         other_data: why the two were evaluated on different data, where they were.
+        candidates: of the study: with each more, chance finds one worse or better more often.
     """
     if not baseline.convergence and not candidate.convergence:
         return None
@@ -54,8 +58,9 @@ def final_losses(
     gap = other_data or _gap(baseline, candidate, len(both))
     if gap is not None:
         return FinalLosses(steps, len(both), gap=gap)
-    interval, method = _interval([after[index] - before[index] for index in both])
-    return FinalLosses(steps, len(both), interval, method)
+    level = level_per_look(1, candidates)
+    interval, method = _interval([after[index] - before[index] for index in both], level)
+    return FinalLosses(steps, len(both), interval, method, candidates)
 
 
 def diverged_alone(baseline: VariantValues, candidate: VariantValues) -> list[Convergence]:
@@ -89,7 +94,7 @@ def judged(final: FinalLosses, margin: float) -> ConvergenceCheck:
         verdict=verdict,
         text=(
             f"{trained} the eval loss is {_words(verdict, high, margin)}: {mean:+.4g} "
-            f"[{low:+.4g}, {high:+.4g}] (95 %, {final.method})"
+            f"[{low:+.4g}, {high:+.4g}] (95 %{_shared(final.candidates)}, {final.method})"
         ),
         steps=final.steps,
         seeds=final.seeds,
@@ -99,6 +104,21 @@ def judged(final: FinalLosses, margin: float) -> ConvergenceCheck:
         high=high,
         method=final.method,
     )
+
+
+def with_divergence(
+    check: ConvergenceCheck, baseline: VariantValues, candidate: VariantValues
+) -> ConvergenceCheck:
+    """The check, except that a candidate that diverged alone has diverged, whatever else it did."""
+    runs = diverged_alone(baseline, candidate)
+    if not runs:
+        return check
+    seeds = ", ".join(str(run.seed) for run in runs)
+    text = (
+        f"within {runs[0].steps} steps of training the loss became NaN or infinite with seed "
+        f"{seeds}, with which the baseline's did not: {runs[0].error}"
+    )
+    return check.model_copy(update={"verdict": "diverged", "text": text})
 
 
 def _verdict(
@@ -119,10 +139,16 @@ def _words(verdict: str, high: float, margin: float) -> str:
     return f"the same within {margin:g}" if verdict == "same" else f"{verdict} by over {margin:g}"
 
 
-def _interval(differences: list[float]) -> tuple[Interval, str]:
-    if len(differences) < _RANKED_SEEDS:
-        return student_interval(differences), "Student's t"
-    return signed_rank_interval(differences, _LEVEL), "signed ranks"
+def _interval(differences: list[float], level: float) -> tuple[Interval, str]:
+    ranked = signed_rank_interval(differences, level)
+    if math.isfinite(ranked.low):
+        return ranked, "signed ranks"
+    # So few seeds have no interval of that level by their ranks.
+    return mean_interval(differences, level), "Student's t"
+
+
+def _shared(candidates: int) -> str:
+    return f" over {candidates} candidates" if candidates > 1 else ""
 
 
 def _by_seed(variant: VariantValues) -> Mapping[int, float]:

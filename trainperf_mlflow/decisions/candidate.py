@@ -53,6 +53,11 @@ def data_workers(*variants: VariantValues) -> bool:
     return any(bool(variant.config.get("num_workers")) for variant in variants)
 
 
+def candidates_of(study: Study) -> int:
+    """How many candidates share what chance may find."""
+    return sum(variant.role == "candidate" for variant in study.variants)
+
+
 def case_of(
     study: Study,
     policy: Policy,
@@ -61,7 +66,7 @@ def case_of(
     time: PairedEstimate | None,
 ) -> Case:
     """What the policy is asked; the deltas include the bounds that the pairs allow."""
-    difference = compare(baseline, candidate)
+    difference = compare(baseline, candidate, candidates_of(study))
     return Case(
         baseline=baseline,
         candidate=candidate,

@@ -140,7 +140,9 @@ def _at(case: Case, time: PairedEstimate | None, end: End, *, memory_known: bool
             low, high = saved[1:] if saved else tuple(before * pct / 100 for pct in _UNKNOWN_PCT)
             metrics[name] = max(0.0, before - (low if worse else high))
     candidate = case.candidate.model_copy(update={"metrics": metrics})
-    return replace(case, candidate=candidate, difference=compare(case.baseline, candidate))
+    final = case.difference.final
+    difference = compare(case.baseline, candidate, 1 if final is None else final.candidates)
+    return replace(case, candidate=candidate, difference=difference)
 
 
 def _ends(time: PairedEstimate | None) -> tuple[float, float]:
