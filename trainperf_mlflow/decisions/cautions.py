@@ -83,9 +83,10 @@ def _contradiction_warnings(
 def _disturbed_warnings(compared: Sequence[CandidateComparison]) -> Iterator[str]:
     for item in compared:
         if item.time is not None and item.time.disturbed_pairs:
+            measured = item.time.pairs + item.time.set_aside
             yield (
-                f"{item.variant}: other programs kept a core from the training in "
-                f"{item.time.disturbed_pairs} of {item.time.pairs} pairs"
+                f"{item.variant}: something outside disturbed {item.time.disturbed_pairs} of "
+                f"{measured} pairs; set aside: {item.time.set_aside}"
             )
 
 
