@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from made_studies import study, variant
+from report_materials import whole
 
 from trainperf_mlflow.analysis import bottlenecks
 from trainperf_mlflow.analysis.assessment import assess
@@ -489,7 +490,7 @@ def test_terminal_and_note_say_why_in_a_few_lines_and_json_has_all() -> None:
     comparison, values = compared(hypothesis="backward")
     made = assess(comparison, values, SEEN)
     lines = why_lines(made)
-    assert len(lines) <= 6
+    assert len(lines) <= 5
     assert lines[0].startswith("hypothesis backward: refuted by checkpoint: backward 60 ms -> 90")
     assert lines[1] == "baseline: backward takes the most time and holds the memory's peak"
     assert lines[2].startswith(
@@ -502,3 +503,20 @@ def test_terminal_and_note_say_why_in_a_few_lines_and_json_has_all() -> None:
     assert Comparison.from_json(explaining.to_json()) == explaining
     assert explaining.summary()["assessment"]["next"][0]["code"] == "data_wait"
     assert comparison.summary()["assessment"] is None
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_candidate_has_its_verdict_and_one_row_in_the_terminals_width(width: int) -> None:
+    material = whole()
+    made = material.comparison.assessment
+    assert made is not None
+    lines = to_text(material.comparison, width).splitlines()
+    why = lines[lines.index("why") + 1 : lines.index("", lines.index("why"))]
+    assert why[0] == "  hypothesis backward: supported by bf16; refuted by checkpoint"
+    for name in ("bf16", "checkpoint"):
+        (row,) = [line for line in why if line.startswith(f"  {name}: ")]
+        assert row.startswith(f"  {name}: backward 28.3 ms -> ")
+    assert max(map(len, why)) <= width
+    note = run_note(material.comparison)
+    for each in made.candidates:
+        assert f"- Why: {each.variant}: backward" in note

@@ -1,42 +1,67 @@
-"""An assessment in a few lines: verdict, bottleneck, where the cost moved, what to try."""
+"""An assessment in a few lines: verdicts, bottleneck, where the cost moved, what to try."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 from trainperf_mlflow.analysis.explained import percent
+from trainperf_mlflow.reporting.console import columns_of, one_row
 from trainperf_mlflow.reporting.text import clipped, plain
-from trainperf_mlflow.results.assessment import Assessment, CandidateAssessment, Suggestion
+from trainperf_mlflow.results.assessment import (
+    Assessment,
+    CandidateAssessment,
+    Suggestion,
+    Verdict,
+)
 
 _LINE_CHARS = 300
 _NAME_CHARS = 60
+_INDENT = "  "
 
 
-def why_lines(assessment: Assessment) -> list[str]:
-    """At most six lines; the rest is in ``assessment.json``."""
-    return [clipped(line, _LINE_CHARS) for line in _lines(assessment)]
+def why_lines(assessment: Assessment, width: int | None = None) -> list[str]:
+    """Four lines at most, and one for each candidate; the rest is in ``assessment.json``.
+
+    Args:
+        width: columns of a terminal, of which the line of one among several candidates takes
+            no second row.
+    """
+    return [clipped(line, _LINE_CHARS) for line in _lines(assessment, width)]
 
 
 def why_text(assessment: Assessment) -> str:
     """The same with a heading, for a terminal."""
-    return "\n".join(["why", *(f"  {line}" for line in why_lines(assessment))])
+    lines = why_lines(assessment, columns_of(None) - len(_INDENT))
+    return "\n".join(["why", *(f"{_INDENT}{line}" for line in lines)])
 
 
-def _lines(assessment: Assessment) -> Iterator[str]:
-    about = next((c for c in assessment.candidates if c.variant == assessment.about), None)
-    if about is not None and about.verdict is not None:
-        verdict = about.verdict.replace("_", " ")
-        yield (
-            f"hypothesis {assessment.hypothesis}: {verdict} by {_name(about.variant)}: {about.text}"
-        )
+def _lines(assessment: Assessment, width: int | None) -> Iterator[str]:
+    candidates = assessment.candidates
+    alone = candidates[0] if len(candidates) == 1 else None
+    verdicts = "; ".join(_verdicts(assessment))
+    if verdicts:
+        yield f"hypothesis {assessment.hypothesis}: {verdicts}{f': {alone.text}' if alone else ''}"
     if assessment.bottleneck is not None:
         yield f"baseline: {_first(assessment.bottleneck, assessment.peak_phase)}"
-    if about is not None and about.time:
-        yield f"{_name(about.variant)}: {_relieved(assessment, about)}cost moved: {about.moved}"
+    for each in candidates:
+        if each.time:
+            # Among several the verdict's numbers stand here, and say how the phase changed.
+            told = f"{each.text}; " if verdicts and not alone else _relieved(assessment, each)
+            line = f"{_name(each.variant)}: {told}cost moved: {each.moved}"
+            yield line if alone or width is None else one_row(line, width)
     if assessment.next:
         yield _suggestion(assessment, assessment.next[0])
     if assessment.missing:
         yield "; ".join(plain(text) for text in assessment.missing)
+
+
+def _verdicts(assessment: Assessment) -> Iterator[str]:
+    """Each verdict on the hypothesis, with the candidates that bear it."""
+    for verdict in get_args(Verdict):
+        names = [_name(c.variant) for c in assessment.candidates if c.verdict == verdict]
+        if names:
+            yield f"{verdict.replace('_', ' ')} by {', '.join(names)}"
 
 
 def _first(bottleneck: str, peak_phase: str | None) -> str:

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 MIN_WIDTH, MAX_WIDTH = 80, 200
 
@@ -38,6 +39,17 @@ def wrapped(lines: Iterable[str], width: int | None = None) -> str:
         )
         or [""]
     )
+
+
+def one_row(line: str, width: int) -> str:
+    """What one row of a terminal holds of a line; of a longer one the end is left out.
+
+    >>> one_row("checkpoint: it grew", 12)
+    'checkpoint:…'
+    """
+    text = Text(line)
+    text.truncate(width, overflow="ellipsis")
+    return text.plain
 
 
 def rendered(part: RenderableType, *, width: int | None = None, colour: bool | None = None) -> str:

@@ -43,7 +43,7 @@ def study_text(
     """
     columns = columns_of(width)
     parts: list[RenderableType] = (
-        [comparison_view(comparison)]
+        [comparison_view(comparison, columns)]
         if comparison is not None
         else [Text(f"{_line(study.name)} is not decided yet: trainperf compare {study.study_id}")]
     )

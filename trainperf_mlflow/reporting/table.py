@@ -14,7 +14,7 @@ from rich.text import Text
 from trainperf_mlflow.analysis.side_by_side import BASIS, told_gains
 from trainperf_mlflow.reporting.assessment import why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
-from trainperf_mlflow.reporting.console import rendered
+from trainperf_mlflow.reporting.console import columns_of, rendered
 from trainperf_mlflow.reporting.next_steps import next_line
 from trainperf_mlflow.reporting.noise import noise_lines
 from trainperf_mlflow.reporting.text import clipped, number, plain
@@ -58,7 +58,7 @@ def comparison_text(
         width: columns, kept within 80 and 200; by default those of the terminal.
         colour: with ANSI colours; by default where stdout is a terminal and NO_COLOR is unset.
     """
-    return rendered(comparison_view(comparison), width=width, colour=colour)
+    return rendered(comparison_view(comparison, columns_of(width)), width=width, colour=colour)
 
 
 def to_text(comparison: Comparison, width: int = 100) -> str:
@@ -66,8 +66,12 @@ def to_text(comparison: Comparison, width: int = 100) -> str:
     return comparison_text(comparison, width=width, colour=False)
 
 
-def comparison_view(comparison: Comparison) -> RenderableType:
-    """Heading, table, notes, warnings, why it is so and, last, the decision."""
+def comparison_view(comparison: Comparison, width: int) -> RenderableType:
+    """Heading, table, notes, warnings, why it is so and, last, the decision.
+
+    Args:
+        width: columns that it will have.
+    """
     parts: list[RenderableType] = [_heading(comparison), comparison_table(comparison)]
     if any(item.time is not None for item in comparison.candidates):
         parts.append(Padding(Text(BASIS, style="dim"), (0, 0, 0, 2)))
@@ -90,7 +94,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         parts.append(Text("\nwhy"))
         parts += [
             Padding(Text(line, style="dim"), (0, 0, 0, 2))
-            for line in why_lines(comparison.assessment)
+            for line in why_lines(comparison.assessment, width - 2)
         ]
     parts += [Text(""), *_decision(comparison)]
     return Group(*parts)
