@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mlflow.entities import Run, RunTag
+from mlflow.entities import Run
 
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.results.decision import Decision
 from trainperf_mlflow.tracking import colours, names
+from trainperf_mlflow.tracking.entities import run_tags
 from trainperf_mlflow.tracking.search import runs_of_study, search_runs
 from trainperf_mlflow.tracking.store import Store, local_folder, refusals
 from trainperf_mlflow.tracking.writing import decision_tags
@@ -176,12 +177,8 @@ def send_close(
         for path, text in files.items():
             client.log_text(study_id, text, path)
         for run_id, own in candidates.items():
-            client.log_batch(run_id, tags=_tags(decision_tags(own)), synchronous=True)
-        client.log_batch(study_id, tags=_tags(final), synchronous=True)
-
-
-def _tags(values: Mapping[str, str | None]) -> list[RunTag]:
-    return [RunTag(key, value) for key, value in names.tags(dict(values)).items()]
+            client.log_batch(run_id, tags=run_tags(decision_tags(own)), synchronous=True)
+        client.log_batch(study_id, tags=run_tags(final), synchronous=True)
 
 
 # --- links -------------------------------------------------------------------------------------

@@ -6,13 +6,15 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from mlflow.entities import Metric, RunTag
+from mlflow.entities import Metric
 
 from trainperf_mlflow.results.decision import Decision
 from trainperf_mlflow.tracking import colours, names
+from trainperf_mlflow.tracking.creating import own_run
+from trainperf_mlflow.tracking.entities import run_tags
 from trainperf_mlflow.tracking.links import run_link
 from trainperf_mlflow.tracking.store import Store, refusals
-from trainperf_mlflow.tracking.writing import RunStatus, decision_tags, end_run, own_run
+from trainperf_mlflow.tracking.writing import RunStatus, decision_tags, end_run
 
 
 def create_gathering_run(store: Store, kind: str, name: str, tags: Mapping[str, str | None]) -> str:
@@ -56,7 +58,7 @@ def finish_gathering_run(
         store.client.log_batch(
             run_id,
             metrics=[Metric(key, value, now, 0) for key, value in metrics.items()],
-            tags=[RunTag(key, value) for key, value in names.tags(told).items()],
+            tags=run_tags(told),
             synchronous=True,
         )
         store.client.set_terminated(run_id, "FINISHED")

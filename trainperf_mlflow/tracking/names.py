@@ -142,7 +142,7 @@ def param_text(value: Setting) -> str:
     return cut(text, MAX_PARAM)
 
 
-def tags(values: dict[str, str | None]) -> dict[str, str]:
+def tags(values: Mapping[str, str | None]) -> dict[str, str]:
     """The tags that have a value, cut to what MLflow keeps."""
     return {key: cut(value, MAX_TAG) for key, value in values.items() if value is not None}
 

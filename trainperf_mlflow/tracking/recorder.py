@@ -22,7 +22,7 @@ from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.results.repeats import Convergence, Repeat, StudyConvergence
 from trainperf_mlflow.results.study import Study, Variant
 from trainperf_mlflow.results.values import RepeatValues, VariantValues
-from trainperf_mlflow.tracking import names, writing
+from trainperf_mlflow.tracking import creating, names, writing
 from trainperf_mlflow.tracking.blocks import send_blocks
 from trainperf_mlflow.tracking.convergence import send_convergence, with_convergence
 from trainperf_mlflow.tracking.pictures import send_pictures
@@ -99,7 +99,7 @@ class Recorder:
         spool = spool or Spool()
         spool.prepare()
         with refusals(store.tracking_uri):
-            run_id = writing.create_study_run(store, study)
+            run_id = creating.create_study_run(store, study)
         study = study.model_copy(update={"study_id": run_id})
         recorder = cls(store, study, spool.folder(run_id), warn, {})
         try:
@@ -107,7 +107,7 @@ class Recorder:
             recorder.folder.write_study(study)
             recorder._write_target()
             with refusals(store.tracking_uri):
-                writing.describe_study(store, study)
+                creating.describe_study(store, study)
                 recorder._make_variant_runs()
             share_views(store)
         except BaseException as error:
@@ -380,9 +380,9 @@ class Recorder:
         """The runs of the variants that have none yet, and the note of them on disk."""
         for variant in self.study.variants:
             if variant.name not in self.variant_runs:
-                created = writing.create_variant_run(self.store, self.study, variant)
+                created = creating.create_variant_run(self.store, self.study, variant)
                 self.variant_runs[variant.name] = created
-                writing.describe_variant(self.store, self.study, variant, created)
+                creating.describe_variant(self.store, self.study, variant, created)
         self._write_target()
 
     def _adopt_runs(self) -> None:

@@ -1,26 +1,21 @@
-"""What one study, variant, repeat or comparison becomes in MLflow: tags, params, metrics, files.
+"""What was measured and decided, as MLflow keeps it: tags, params, metrics and files.
 
 Every function here may be called again with the same arguments and leaves the same
-state (except those named ``create``), so that what an outage cut short can be sent again.
+state, so that what an outage cut short can be sent again.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from mlflow import MlflowClient
-from mlflow.data.code_dataset_source import CodeDatasetSource
-from mlflow.data.meta_dataset import MetaDataset
-from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
-from mlflow.tracking.context.registry import resolve_tags
+from mlflow.entities import Metric
 
 from trainperf_mlflow.analysis.estimate import Prediction
 from trainperf_mlflow.analysis.metrics import (
@@ -29,191 +24,19 @@ from trainperf_mlflow.analysis.metrics import (
     not_finite,
     repeat_metrics,
 )
-from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
 from trainperf_mlflow.results.decision import Decision
 from trainperf_mlflow.results.record import Setting, Status
 from trainperf_mlflow.results.repeats import Repeat
-from trainperf_mlflow.results.study import Source, Study, Variant
+from trainperf_mlflow.results.study import Study, Variant
 from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.tracking import colours, names
+from trainperf_mlflow.tracking.creating import create_child, variant_tags
+from trainperf_mlflow.tracking.entities import error_text, milliseconds, params_of, run_tags
 from trainperf_mlflow.tracking.store import Store, refusals
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
-MAX_DIGEST = 36  # of a dataset in MLflow
 MAX_POINTS = 1000  # what a chart can show
-
-
-# --- a study -----------------------------------------------------------------------------------
-
-
-def create_study_run(store: Store, study: Study) -> str:
-    """A new run for the study; under ``mlflow run`` the project's run itself.
-
-    Raises:
-        StoreError: the project's run is not running, or deleted.
-    """
-    return own_run(store, study.name, _study_tags(study), study.created_at)
-
-
-def own_run(store: Store, name: str, tags: dict[str, str], started_at: float) -> str:
-    """A new run with a kind of its own; under ``mlflow run`` the project's run itself.
-
-    Raises:
-        StoreError: the project's run is not running, or deleted.
-    """
-    run_id = os.environ.get("MLFLOW_RUN_ID")
-    project_run = store.client.get_run(run_id) if run_id else None
-    # A second study in the same project run gets a run of its own.
-    if project_run is None or names.KIND in project_run.data.tags:
-        run = store.client.create_run(
-            store.experiment_id,
-            start_time=_ms(started_at),
-            tags=_context() | tags,
-            run_name=names.run_name(name),
-        )
-        return str(run.info.run_id)
-    if project_run.info.lifecycle_stage != "active" or project_run.info.status != "RUNNING":
-        raise StoreError(
-            f"MLFLOW_RUN_ID is {run_id!r}, but that run is {project_run.info.status} "
-            f"({project_run.info.lifecycle_stage}); unset MLFLOW_RUN_ID"
-        )
-    run_id = str(run_id)
-    store.client.log_batch(run_id, tags=_run_tags(tags), synchronous=True)
-    store.client.update_run(run_id, name=names.run_name(name))
-    return run_id
-
-
-def describe_study(store: Store, study: Study) -> None:
-    """The study's params, its workload as a dataset, and ``study.json``."""
-    client, run_id = store.client, study.study_id
-    plan: dict[str, Setting] = {
-        f"plan.{key}": value for key, value in study.plan.items() if value not in (None, "")
-    }
-    workload: dict[str, Setting] = {
-        names.WORKLOAD_NAME: study.workload.name,
-        "workload.source": study.workload.source,
-        "workload.device": study.workload.device,
-        **{f"workload.{key}": value for key, value in study.workload.facts.items()},
-    }
-    text = study.to_json()
-    client.log_batch(
-        run_id,
-        params=_params(plan | workload),
-        tags=_run_tags({names.STUDY_ID: run_id, **names.digest_tags({names.STUDY_FILE: text})}),
-        synchronous=True,
-    )
-    client.log_inputs(run_id, datasets=[_dataset(study)])
-    client.log_text(run_id, text, names.STUDY_FILE)
-
-
-def create_variant_run(store: Store, study: Study, variant: Variant) -> str:
-    """A child run of the study for one variant."""
-    title = variant.name if variant.role == "baseline" else f"candidate {variant.name}"
-    return _create_child(
-        store,
-        study,
-        parent=study.study_id,
-        title=title,
-        started_at=time.time(),
-        tags={names.KIND: "variant", **_variant_tags(study, variant)},
-    )
-
-
-def describe_variant(store: Store, study: Study, variant: Variant, run_id: str) -> None:
-    """The variant's configuration as params, and the workload as a dataset."""
-    # Facts such as weights=random; the configuration's own keys come first.
-    params = {**study.workload.facts, **variant.config}
-    store.client.log_batch(run_id, params=_params(params), synchronous=True)
-    store.client.log_inputs(run_id, datasets=[_dataset(study)])
-
-
-def _study_tags(study: Study) -> dict[str, str]:
-    return names.tags(
-        {
-            **_source_tags(study.source),
-            names.KIND: study.kind,
-            names.MACHINE_DIGEST: study.machine_digest,
-            names.BASELINE_DIGEST: study.baseline_digest,
-            names.SCHEMA: names.SCHEMA_VERSION,
-            names.WORKLOAD_DIGEST: study.workload.digest,
-            names.POLICY: study.policy,
-            names.GOAL: study.goal,
-            names.HYPOTHESIS: study.hypothesis,
-            names.CHANGED_VARIABLE: ", ".join(
-                dict.fromkeys(v.changed_variable for v in study.variants if v.changed_variable)
-            )
-            or None,
-        }
-    )
-
-
-def _source_tags(source: Source | None) -> dict[str, str | None]:
-    if source is None:
-        return {}
-    published = source.published
-    return {
-        names.IMPORTED: source.format,
-        names.SOURCE_FILE: source.file,
-        names.SOURCE_SHA256: source.sha256,
-        names.PUBLISHED_DECISION: published.decision if published else None,
-    }
-
-
-def _variant_tags(study: Study, variant: Variant) -> dict[str, str | None]:
-    return {
-        names.RUN_COLOUR: colours.of_variant(study, variant.name),
-        names.ROLE: variant.role,
-        names.VARIANT: variant.name,
-        names.CHANGED_VARIABLE: variant.changed_variable,
-    }
-
-
-def _create_child(
-    store: Store,
-    study: Study,
-    *,
-    parent: str,
-    title: str,
-    started_at: float,
-    tags: Mapping[str, str | None],
-) -> str:
-    ours = {
-        names.PARENT_RUN_ID: parent,
-        names.STUDY_ID: study.study_id,
-        names.STUDY: study.name,
-        names.SCHEMA: names.SCHEMA_VERSION,
-        names.WORKLOAD_DIGEST: study.workload.digest,
-        **tags,
-    }
-    run = store.client.create_run(
-        store.experiment_id,
-        start_time=_ms(started_at),
-        tags=_context() | names.tags(ours),
-        run_name=names.run_name(title),
-    )
-    return str(run.info.run_id)
-
-
-@cache
-def _context() -> dict[str, str]:
-    """Who ran what, from which commit: MLflow's own tags. Asked once, since git is slow."""
-    found = {str(key): str(value) for key, value in resolve_tags().items()}
-    return names.tags(dict(found))
-
-
-def _dataset(study: Study) -> DatasetInput:
-    # MLflow's own digests read the first rows only; the workload's covers everything.
-    dataset = MetaDataset(  # type: ignore[abstract]
-        source=CodeDatasetSource(tags={"source": names.cut(study.workload.source, 1000)}),
-        name=names.cut(study.workload.name, names.MAX_NAME),
-        digest=study.workload.digest[:MAX_DIGEST],
-    )
-    context = InputTag(key="mlflow.data.context", value="training")
-    return DatasetInput(dataset=dataset._to_mlflow_entity(), tags=[context])
-
-
-# --- a repeat ----------------------------------------------------------------------------------
 
 
 def send_repeat(
@@ -234,19 +57,19 @@ def send_repeat(
         names.RESULT_FILE: repeat.to_json(indent=None),
         names.ENVIRONMENT_FILE: json.dumps(repeat.environment, indent=2, ensure_ascii=False),
     }
-    run_id = existing or _create_child(
+    run_id = existing or create_child(
         store,
         study,
         parent=variant_run_id,
         title=f"{variant.name} #{repeat.index + 1}",
         started_at=repeat.started_at,
         tags={
-            **_variant_tags(study, variant),
+            **variant_tags(study, variant),
             **_repeat_tags(repeat),
             **names.digest_tags(files),
         },
     )
-    ended_ms = _ms(repeat.ended_at)
+    ended_ms = milliseconds(repeat.ended_at)
     metrics = [
         Metric(key, value, ended_ms, 0)
         for key, value in repeat_metrics(repeat, compiled=is_compiled(variant)).items()
@@ -257,7 +80,7 @@ def send_repeat(
     client.log_batch(
         run_id,
         metrics=[*metrics, *_series(repeat)],
-        params=_params(params),
+        params=params_of(params),
         synchronous=True,
     )
     with tempfile.TemporaryDirectory(prefix="trainperf-") as folder:
@@ -276,7 +99,7 @@ def _repeat_tags(repeat: Repeat) -> dict[str, str | None]:
         names.KIND: "repeat",
         names.REPEAT: str(repeat.index),
         names.STATUS: repeat.status.value,
-        names.ERROR: _error(repeat.error),
+        names.ERROR: error_text(repeat.error),
         names.EFFECT_VERIFIED: None if verified is None else str(verified).lower(),
         names.EFFECT_DETAIL: detail or None,
         names.DATA_DIGEST: repeat.data_digest,
@@ -303,18 +126,15 @@ def _series(repeat: Repeat) -> Iterator[Metric]:
                 yield Metric(names.LOSS_SERIES, loss, int(at_ms), number)
 
 
-# --- a variant's and a study's end -------------------------------------------------------------
-
-
 def send_variant(store: Store, run_id: str, values: VariantValues, status: RunStatus) -> None:
     """The means over a variant's repeats, its status, whether its change took effect; ended."""
-    now = _ms(time.time())
+    now = milliseconds(time.time())
     ok = sum(repeat.status is Status.OK for repeat in values.repeats)
     verified = values.effect_verified
     tags = {
         names.STATUS: values.status.value,
         names.OK_REPEATS: f"{ok}/{len(values.repeats)}",
-        names.ERROR: _error(values.error),
+        names.ERROR: error_text(values.error),
         names.EFFECT_VERIFIED: None if verified is None else str(verified).lower(),
         names.EFFECT_DETAIL: values.effect_detail,
     }
@@ -322,8 +142,8 @@ def send_variant(store: Store, run_id: str, values: VariantValues, status: RunSt
     store.client.log_batch(
         run_id,
         metrics=[Metric(key, value, now, 0) for key, value in values.metrics.items()],
-        params=_params({names.PEAK_MEM_SOURCE: source} if source else {}),
-        tags=_run_tags(names.tags(tags)),
+        params=params_of({names.PEAK_MEM_SOURCE: source} if source else {}),
+        tags=run_tags(tags),
         synchronous=True,
     )
     store.client.set_terminated(run_id, status)
@@ -331,7 +151,7 @@ def send_variant(store: Store, run_id: str, values: VariantValues, status: RunSt
 
 def send_prediction(store: Store, run_id: str, prediction: Prediction) -> None:
     """What was predicted of a variant's memory, and by how much that is wrong; or why not."""
-    now = _ms(time.time())
+    now = milliseconds(time.time())
     values = {
         names.PREDICTED_PEAK: prediction.peak_mem_mb,
         names.PREDICTION_ERROR: prediction.error_pct,
@@ -340,7 +160,7 @@ def send_prediction(store: Store, run_id: str, prediction: Prediction) -> None:
     store.client.log_batch(
         run_id,
         metrics=[Metric(key, value, now, 0) for key, value in values.items() if value is not None],
-        tags=_run_tags(names.tags(tags)),
+        tags=run_tags(tags),
         synchronous=True,
     )
 
@@ -385,8 +205,8 @@ def end_run(store: Store, run_id: str, status: RunStatus, error: str | None = No
     """End a run; one that did not end in order says why in its tags."""
     store.client.set_terminated(run_id, status)
     if status != "FINISHED":
-        tags = names.tags({names.STATUS: status.lower(), names.ERROR: _error(error)})
-        store.client.log_batch(run_id, tags=_run_tags(tags), synchronous=True)
+        tags = names.tags({names.STATUS: status.lower(), names.ERROR: error_text(error)})
+        store.client.log_batch(run_id, tags=run_tags(tags), synchronous=True)
 
 
 def decision_tags(decision: Decision) -> dict[str, str | None]:
@@ -430,35 +250,13 @@ def _calibration_metrics(comparison: Comparison) -> dict[str, float]:
 def _log(
     client: MlflowClient, run_id: str, tags: dict[str, str | None], metrics: dict[str, float]
 ) -> None:
-    now = _ms(time.time())
+    now = milliseconds(time.time())
     strange = {key: value for key, value in metrics.items() if not math.isfinite(value)}
     if strange:
         tags[names.NOT_FINITE] = ", ".join(f"{key}={value}" for key, value in strange.items())
     client.log_batch(
         run_id,
         metrics=[Metric(k, v, now, 0) for k, v in metrics.items() if k not in strange],
-        tags=_run_tags(names.tags(tags)),
+        tags=run_tags(tags),
         synchronous=True,
     )
-
-
-# --- values ---------------------------------------------------------------------------------
-
-
-def _error(text: str | None) -> str | None:
-    return None if text is None else names.cut(text, names.MAX_ERROR)
-
-
-def _params(values: Mapping[str, Setting]) -> list[Param]:
-    return [
-        Param(names.cut(key, names.MAX_NAME), names.param_text(value))
-        for key, value in values.items()
-    ]
-
-
-def _run_tags(tags: Mapping[str, str]) -> list[RunTag]:
-    return [RunTag(key, value) for key, value in tags.items()]
-
-
-def _ms(seconds: float) -> int:
-    return int(seconds * 1000)
