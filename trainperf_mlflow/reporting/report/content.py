@@ -17,7 +17,7 @@ _ID_CHARS = 8
 
 
 def report_content(material: Material, lang: Language = "en") -> Content:
-    """The report of a study; what cannot be translated stays as it was recorded."""
+    """The report of a study; what is not known in its language stays as it was recorded."""
     words = Words(lang)
     sections = (
         _asked(material, words),

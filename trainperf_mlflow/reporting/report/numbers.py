@@ -7,7 +7,7 @@ from typing import Any
 
 from trainperf_mlflow.analysis.side_by_side import told_gains
 from trainperf_mlflow.attribution import CATEGORIES, PHASES
-from trainperf_mlflow.decisions.reasons import REASONS, reason_text
+from trainperf_mlflow.decisions.reasons import REASONS
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.losses import loss_lines
 from trainperf_mlflow.reporting.report.material import Material, listed, name, of_repeats, said
@@ -22,6 +22,7 @@ from trainperf_mlflow.reporting.report.parts import (
     Tone,
 )
 from trainperf_mlflow.reporting.report.texts import Words
+from trainperf_mlflow.reporting.report.told import reason_told, told
 from trainperf_mlflow.reporting.report.verdict import loss_change, saved, time_interval
 from trainperf_mlflow.reporting.text import number
 from trainperf_mlflow.results.comparison import CandidateComparison
@@ -39,10 +40,12 @@ def results(material: Material, words: Words) -> Section:
     comparison = material.comparison
     parts: list[Part] = [results_table(material, words), Paragraph(words("results.how"), "faint")]
     parts.append(Items(tuple(_reasons(material, words))))
-    parts.append(Items(tuple(said(f"{name(c.variant)}: {c.note}") for c in _noted(material)), True))
-    parts.append(
-        Items(tuple(said(words("budget", text=line)) for line in budget_lines(comparison)), True)
+    notes = (
+        words("variant", variant=name(c.variant), text=told(c.note, words))
+        for c in _noted(material)
     )
+    budget = (words("budget", text=told(line, words)) for line in budget_lines(comparison))
+    parts += [Items(tuple(notes)), Items(tuple(budget))]
     parts += pictures(material, words, _COMPARED)
     return Section("results", words("results"), tuple(parts))
 
@@ -161,7 +164,7 @@ def _reasons(material: Material, words: Words) -> list[str]:
             "of_each",
             variant=name(item.variant),
             decision=words(f"decision.{decision.decision}"),
-            reason=said(reason_text(decision, words.lang)),
+            reason=reason_told(decision, words),
         )
         for item in material.comparison.candidates
         for decision in (material.comparison.standing_on(item),)
@@ -204,7 +207,7 @@ def phases(material: Material, words: Words) -> Section | None:
     summaries = _measured(material, material.phases, "phase_ms")
     if summaries:
         parts += [_phase_table(material, summaries, words), Paragraph(words("phases.how"), "faint")]
-        parts += _notes(summaries)
+        parts += _notes(summaries, words)
     parts += pictures(material, words, ("phases", "roofline"))
     traced = _measured(material, material.profiles, "parts_ms")
     if traced:
@@ -251,13 +254,13 @@ def _columns(first: str, variants: Iterable[str]) -> tuple[str, ...]:
     return (first, *(name(variant) for variant in variants))
 
 
-def _notes(summaries: Mapping[str, Mapping[str, Any]]) -> list[Part]:
+def _notes(summaries: Mapping[str, Mapping[str, Any]], words: Words) -> list[Part]:
     notes = [
-        said(f"{name(variant)}: {note}")
+        words("variant", variant=name(variant), text=told(note, words))
         for variant, summary in summaries.items()
         for note in summary.get("notes", ())
     ]
-    return [Items(tuple(notes), True)] if notes else []
+    return [Items(tuple(notes))] if notes else []
 
 
 def _trace_table(traced: Mapping[str, Mapping[str, Any]], words: Words) -> Table:
@@ -339,7 +342,7 @@ def quality(material: Material, words: Words) -> Section:
         if missing
         else Paragraph(words("quality.checked"))
     )
-    shown = Items(tuple(said(line) for line in loss_lines(material.comparison)), True)
+    shown = Items(tuple(told(line, words) for line in loss_lines(material.comparison)))
     parts: list[Part] = [sentence, table, shown, *pictures(material, words, ("loss",))]
     return Section("quality", words("quality"), tuple(parts))
 

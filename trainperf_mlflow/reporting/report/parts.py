@@ -17,7 +17,6 @@ Tone = Literal["", "good", "bad", "warn", "faint"]
 class Paragraph:
     text: str
     tone: Tone = ""
-    recorded: bool = False  # as it was recorded, in English
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,6 @@ class Items:
     """A list; where it is empty there is nothing to say."""
 
     texts: tuple[str, ...]
-    recorded: bool = False
 
 
 @dataclass(frozen=True)

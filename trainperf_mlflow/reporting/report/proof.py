@@ -22,6 +22,7 @@ from trainperf_mlflow.reporting.report.parts import (
     Tone,
 )
 from trainperf_mlflow.reporting.report.texts import TEXTS, Words
+from trainperf_mlflow.reporting.report.told import told
 from trainperf_mlflow.reporting.text import plain
 from trainperf_mlflow.results.study import Variant
 
@@ -69,7 +70,7 @@ def _changes(
     tones: dict[bool | None, Tone] = {True: "good", False: "bad", None: "warn"}
     proof = Cell(
         words(f"effect.{'none' if verified is None else str(verified).lower()}"),
-        (said(detail),) if detail else (),
+        (told(detail, words),) if detail else (),
         tones[verified],
     )
     before = baseline.config if baseline is not None else {}
@@ -98,13 +99,13 @@ def noise(material: Material, words: Words) -> Section:
         Facts(facts) if facts else Paragraph(words("environment.none"), "faint"),
         *_quietness(material, words),
         Items(tuple(_pairs(material, words))),
-        Items(tuple(_signals(material, words)), True),
+        Items(tuple(_signals(material, words))),
     ]
     if not any(candidate.time for candidate in material.comparison.candidates):
         parts.append(Paragraph(words("noise.none"), "warn"))
     if material.comparison.warnings:
         parts.append(Paragraph(words("noise.warnings")))
-        parts.append(Items(tuple(said(text) for text in material.comparison.warnings), True))
+        parts.append(Items(tuple(told(text, words) for text in material.comparison.warnings)))
     if any(variant.repeats for variant in material.variants):
         parts.append(repeats_table(material, words))
     return Section("noise", words("noise"), tuple(parts))
@@ -122,7 +123,7 @@ def _quietness(material: Material, words: Words) -> Iterator[Part]:
             again=found.measured_again,
         )
         yield Paragraph(f"{words(f'noise.{found.level}')} {blocks}", tone)
-        yield Items(tuple(said(cause) for cause in found.causes), True)
+        yield Items(tuple(told(cause, words) for cause in found.causes))
     calibration = material.study.calibration
     if calibration is not None:
         yield Paragraph(
@@ -163,9 +164,10 @@ def _pairs(material: Material, words: Words) -> Iterator[str]:
         yield words(
             "noise.pairs",
             variant=name(item.variant),
-            pairs=time.pairs,
+            pairs=time.pairs + time.set_aside,
             processes=time.process_pairs,
             disturbed=time.disturbed_pairs,
+            aside=time.set_aside,
         )
         if time.low_pct is not None:
             yield words(
@@ -180,12 +182,13 @@ def _pairs(material: Material, words: Words) -> Iterator[str]:
 def _signals(material: Material, words: Words) -> Iterator[str]:
     for item in material.comparison.candidates:
         if item.time is not None:
-            reason = said(item.time.signal_reason)
+            reason = told(item.time.signal_reason, words)
             yield words(
                 "noise.signal", variant=name(item.variant), signal=item.time.signal, reason=reason
             )
             if item.time.stalls:
-                yield said(f"{name(item.variant)}: {item.time.stalls}")
+                stalls = told(item.time.stalls, words)
+                yield words("variant", variant=name(item.variant), text=stalls)
 
 
 # --- the rule ----------------------------------------------------------------------------------
@@ -244,11 +247,11 @@ def unchecked(material: Material, words: Words) -> Section:
     said_there = material.comparison.assessment.missing if material.comparison.assessment else ()
     # That nobody has looked at phases or traces is said above, in both languages.
     more = tuple(
-        said(text)
+        told(text, words)
         for text in said_there
         if not text.startswith(("no phases yet", "no traces yet", "the study was imported"))
     )
-    parts: list[Part] = [Items(found), Items(more, True)]
+    parts: list[Part] = [Items(found), Items(more)]
     if not found and not more:
         parts = [Paragraph(words("unchecked.nothing"))]
     return Section("unchecked", words("unchecked"), tuple(parts))
@@ -306,7 +309,7 @@ def again(material: Material, words: Words) -> Section:
     seed = study.plan.get("seed")
     facts = [
         (words("again.workload"), name(study.workload.name)),
-        (words("again.data"), said(study.workload.source)),
+        (words("again.data"), told(study.workload.source, words)),
         (words("again.digest"), name(study.workload.digest)),
         (words("again.seed"), "" if seed is None else str(seed)),
         (words("again.imported_at" if material.imported else "again.when"), when),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainperf_mlflow.reporting.report.material import Material, name, said
 from trainperf_mlflow.reporting.report.parts import Cell, Items, Paragraph, Part, Section, Table
 from trainperf_mlflow.reporting.report.texts import Words
+from trainperf_mlflow.reporting.report.told import told
 from trainperf_mlflow.results.assessment import Assessment, Statement
 
 _MAX_STATEMENTS = 30
@@ -29,11 +30,10 @@ def hypothesis(material: Material, words: Words) -> Section:
                     "hypothesis.verdict",
                     variant=name(each.variant),
                     verdict=words(f"verdict.{each.verdict}"),
-                    text=said(each.text),
+                    text=told(each.text, words),
                 )
                 for each in tested
-            ),
-            True,
+            )
         )
     )
     return Section("hypothesis", title, tuple(parts))
@@ -46,18 +46,18 @@ def bottleneck(material: Material, words: Words) -> Section:
         return Section("bottleneck", title, (Paragraph(words("bottleneck.none"), "faint"),))
     parts: list[Part] = [Paragraph(line) for line in _firsts(assessment, words)]
     moved = tuple(
-        words("moved", variant=name(each.variant), text=said(each.moved))
+        words("moved", variant=name(each.variant), text=told(each.moved, words))
         for each in assessment.candidates
         if each.time
     )
-    parts.append(Items(moved, True))
+    parts.append(Items(moved))
     if assessment.statements:
         parts.append(_statements(assessment, words))
         parts.append(Paragraph(words("bottleneck.how"), "faint"))
     tries = tuple(
         words(
             "bottleneck.try",
-            text=said(each.text),
+            text=told(each.text, words),
             percent=f"{100 * each.win:.0f}",
             what=words(f"win.{each.win_in}"),
         )
@@ -80,17 +80,17 @@ def _statements(assessment: Assessment, words: Words) -> Table:
     columns = ("variant", "statement", "numbers", "threshold", "evidence")
     return Table(
         tuple(words(f"column.{column}") for column in columns),
-        tuple(_statement(each) for each in assessment.statements[:_MAX_STATEMENTS]),
+        tuple(_statement(each, words) for each in assessment.statements[:_MAX_STATEMENTS]),
     )
 
 
-def _statement(statement: Statement) -> tuple[Cell, ...]:
+def _statement(statement: Statement, words: Words) -> tuple[Cell, ...]:
     numbers = tuple(f"{name(key)} = {value:.4g}" for key, value in statement.numbers.items())
     threshold = "-" if statement.threshold is None else f"{statement.threshold:g}"
     return (
         Cell(name(statement.variant)),
-        Cell(said(statement.text), (name(statement.code),)),
+        Cell(told(statement.text, words), (name(statement.code),)),
         Cell(numbers[0] if numbers else "-", numbers[1:]),
-        Cell(threshold, (said(statement.source),) if statement.source else ()),
+        Cell(threshold, (told(statement.source, words),) if statement.source else ()),
         Cell(said(statement.evidence)),
     )

@@ -238,6 +238,7 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
             "{variant}: the policy {policy} would say {decision} ({reason})",
             "{variant}：按规则 {policy} 则为“{decision}”（{reason}）",
         ),
+        "variant": Text("{variant}: {text}", "{variant}：{text}"),
         "budget": Text("Budget: {text}", "预算：{text}"),
         # pictures
         "picture.ratios": Text("Speed of each pair against the baseline", "各配对相对基线的速度"),
@@ -392,9 +393,9 @@ TEXTS: Mapping[str, Text] = MappingProxyType(
         ),
         "noise.pairs": Text(
             "{variant}: pairs of neighbouring blocks: {pairs}, of processes: {processes}; "
-            "other programs disturbed {disturbed}.",
-            "{variant}：{processes} 对进程的 {pairs} 对相邻测量块，其中 {disturbed} "
-            "对受到其他程序干扰。",
+            "something outside disturbed {disturbed}, and {aside} were set aside for it.",
+            "{variant}：相邻测量块 {pairs} 对，进程 {processes} 对；"
+            "其中 {disturbed} 对受到外部干扰，{aside} 对因此不计入。",
         ),
         "noise.level": Text(
             "{variant}: its interval is at {level} %, so that {looks} look(s) and all candidates "

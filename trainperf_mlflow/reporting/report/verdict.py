@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainperf_mlflow.decisions.evidence import OPEN_REASONS
-from trainperf_mlflow.decisions.reasons import reason_text
-from trainperf_mlflow.reporting.report.material import Material, name, said
+from trainperf_mlflow.reporting.report.material import Material, name
 from trainperf_mlflow.reporting.report.parts import Figure, Tone, Verdict
 from trainperf_mlflow.reporting.report.texts import Words
+from trainperf_mlflow.reporting.report.told import reason_told
 from trainperf_mlflow.reporting.text import number
 from trainperf_mlflow.results.comparison import CandidateComparison
 from trainperf_mlflow.results.decision import Decision
@@ -39,7 +39,7 @@ def verdict(material: Material, words: Words) -> Verdict:
         word=words(f"decision.{decision.decision}"),
         headline=_headline(material, words),
         sure=sure(decision, words),
-        reason=said(reason_text(decision, words.lang)),
+        reason=reason_told(decision, words),
         settle=_settle(material, words),
         next=next_step(decision, words),
         figures=tuple(_figures(material, words)),
@@ -90,7 +90,7 @@ def _measured(material: Material, words: Words) -> str:
         "measured.decision",
         decision=words(f"decision.{decision.decision}"),
         sure=words(f"confidence.{decision.confidence}"),
-        reason=said(reason_text(decision, words.lang)),
+        reason=reason_told(decision, words),
     )
 
 
