@@ -6,6 +6,7 @@ import io
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import made_pictures as made
@@ -23,7 +24,7 @@ from trainperf_mlflow.reporting.pictures import style
 from trainperf_mlflow.reporting.pictures.loss import figure_loss
 from trainperf_mlflow.reporting.pictures.memory import figure_memory
 from trainperf_mlflow.reporting.pictures.phases import figure_phases
-from trainperf_mlflow.reporting.pictures.ratios import PairedRatios, figure_ratios
+from trainperf_mlflow.reporting.pictures.ratios import Looked, PairedRatios, figure_ratios
 from trainperf_mlflow.reporting.pictures.roofline import figure_roofline
 from trainperf_mlflow.reporting.pictures.steps import figure_steps
 from trainperf_mlflow.reporting.pictures.time_memory import figure_time_memory
@@ -245,13 +246,22 @@ def test_other_samples_per_step_are_drawn_per_sample() -> None:
 
 def test_ratios_show_estimate_interval_margin_and_looks_where_they_are_given() -> None:
     bare = PairedRatios("bf16", (0.1, 0.12, 0.11))
-    full = PairedRatios("bf16", (0.1, 0.12, 0.11), 0.11, 0.09, 0.13, margin=0.01, looks=(2,))
-    plain, rich = (figure_ratios(made.variants(), [item], "accept bf16") for item in (bare, full))
+    full = PairedRatios("bf16", (0.1, 0.12, 0.11), 0.11, 0.09, 0.13, margin=0.01)
+    looked = replace(full, looks=(Looked(1), Looked(2, 0.05, 0.15), Looked(3, 0.09, 0.13)))
+    plain, rich, most = (
+        figure_ratios(made.variants(), [item], "accept bf16") for item in (bare, full, looked)
+    )
     assert plain is not None
     assert rich is not None
+    assert most is not None
     assert title(rich) == "accept bf16 | bf16 +11.6 % (+9.42 % to +13.9 %) in speed"
     assert "interval" not in texts(plain)
-    assert len(rich.axes[0].lines) == len(plain.axes[0].lines) + 1  # the look
+    assert len(rich.axes[0].lines) == len(plain.axes[0].lines)
+    # Three looks, of which the second one's interval is not that of all pairs.
+    drawn = most.axes[0].lines[len(rich.axes[0].lines) :]
+    assert [line.get_linestyle() for line in drawn] == [":", ":", "-", "-"]
+    assert [list(line.get_ydata()) for line in drawn][2] == [0.05, 0.15]
+    assert "dotted: looked at" in texts(most)
     assert len(rich.axes[0].collections) == len(plain.axes[0].collections) + 2
     assert "margin" in texts(rich)
 

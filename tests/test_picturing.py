@@ -7,6 +7,7 @@ from pathlib import Path
 import made_pictures as made
 import made_studies
 import pytest
+import report_materials
 from made_traces import call, document, kernel, mark, operator, write_trace
 from recorded_studies import a_comparison, a_repeat, a_store, a_study, clean_surroundings
 
@@ -149,3 +150,19 @@ def test_a_trace_without_marked_steps_has_no_timeline(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace.json", [operator("aten::mm", 5, 9)])
     assert typical_step(path) is None
     assert picturing.trace_pictures({"baseline": path}, pytest.fail) == {}
+
+
+@pytest.mark.parametrize(("rounds", "pairs"), [(3, (12,)), (4, (12, 16)), (7, (12, 16, 24, 28))])
+def test_looks_are_those_at_which_the_study_was_looked_at_each_with_what_it_knew(
+    rounds: int, pairs: tuple[int, ...]
+) -> None:
+    asked = report_materials.study(plan={"repeats": 3, "blocks": "auto", "max_time": 60.0})
+    values = report_materials.values(repeats=rounds)
+    comparison = decide_study(asked, values)
+    bf16, _ = picturing._ratios(asked, values, comparison)
+    assert tuple(look.pairs for look in bf16.looks) == pairs
+    assert (bf16.looks[-1].low, bf16.looks[-1].high) == (bf16.low, bf16.high)
+    first = picturing._ratios(asked, report_materials.values(repeats=3), comparison)[0].looks[0]
+    assert bf16.looks[0] == first
+    once = report_materials.study(plan={"repeats": rounds})
+    assert picturing._ratios(once, values, comparison)[0].looks == ()

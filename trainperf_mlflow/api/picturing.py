@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from trainperf_mlflow.analysis.paired import pairs_of
 from trainperf_mlflow.analysis.round_ratios import pair_ratios, round_ratios
 from trainperf_mlflow.attribution import Attempt, Peaks, RooflinePoint
 from trainperf_mlflow.errors import Interrupted, StoreError
@@ -19,7 +20,7 @@ from trainperf_mlflow.results.values import VariantValues
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from trainperf_mlflow.reporting.pictures.ratios import PairedRatios
+    from trainperf_mlflow.reporting.pictures.ratios import Looked, PairedRatios
     from trainperf_mlflow.tracking.store import Store
 
 Warn = Callable[[str], None]
@@ -60,7 +61,8 @@ def compared_pictures(
     def ratios() -> Figure | None:
         from trainperf_mlflow.reporting.pictures.ratios import figure_ratios
 
-        return figure_ratios(study.variants, _ratios(values, comparison), _verdict(comparison))
+        ratios = _ratios(study, values, comparison)
+        return figure_ratios(study.variants, ratios, _verdict(comparison))
 
     def time_memory() -> Figure | None:
         from trainperf_mlflow.reporting.pictures.time_memory import figure_time_memory
@@ -167,7 +169,9 @@ def _verdict(comparison: Comparison) -> str:
     return comparison.decision.decision + (f" {safe(best)}" if best else "")
 
 
-def _ratios(values: Sequence[VariantValues], comparison: Comparison) -> list[PairedRatios]:
+def _ratios(
+    study: Study, values: Sequence[VariantValues], comparison: Comparison
+) -> list[PairedRatios]:
     if comparison.baseline is None:
         return []
     by_name = {value.name: value for value in values}
@@ -175,14 +179,17 @@ def _ratios(values: Sequence[VariantValues], comparison: Comparison) -> list[Pai
     if baseline is None:
         return []
     return [
-        _paired(baseline, by_name[candidate.variant], candidate)
+        _paired(study, baseline, by_name[candidate.variant], candidate)
         for candidate in comparison.candidates
         if candidate.variant in by_name and candidate.effect_verified is not False
     ]
 
 
 def _paired(
-    baseline: VariantValues, values: VariantValues, candidate: CandidateComparison
+    study: Study,
+    baseline: VariantValues,
+    values: VariantValues,
+    candidate: CandidateComparison,
 ) -> PairedRatios:
     """By pairs of blocks with their interval; where there are none, by rounds, from the means."""
     from trainperf_mlflow.reporting.pictures.ratios import PairedRatios
@@ -203,7 +210,30 @@ def _paired(
         low=_log_of(time.low_pct),
         high=_log_of(time.high_pct),
         margin=_log_of(time.margin_pct),
+        looks=tuple(_looks(study, baseline, values)),
     )
+
+
+def _looks(study: Study, baseline: VariantValues, values: VariantValues) -> Iterator[Looked]:
+    """When a study that might go on was looked at, each time with what was measured until then."""
+    from trainperf_mlflow.decisions.candidate import candidates_of, estimated_time, planned_looks
+    from trainperf_mlflow.reporting.pictures.ratios import Looked
+
+    planned = planned_looks(study)
+    rounds = 1 + max(repeat.index for repeat in (*baseline.repeats, *values.repeats))
+    if len(planned) < 2:
+        return
+    for look in (*(look for look in planned if look < rounds), rounds):
+        before, after = (_until(variant, look) for variant in (baseline, values))
+        time = estimated_time(study, before, after, candidates_of(study))
+        if time is not None:
+            pairs = len(pairs_of(before, after))
+            yield Looked(pairs, _log_of(time.low_pct), _log_of(time.high_pct))
+
+
+def _until(variant: VariantValues, rounds: int) -> VariantValues:
+    kept = tuple(repeat for repeat in variant.repeats if repeat.index < rounds)
+    return variant.model_copy(update={"repeats": kept})
 
 
 def _log_of(saved_pct: float | None) -> float | None:

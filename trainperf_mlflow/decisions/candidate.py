@@ -35,9 +35,7 @@ def estimated_time(
     study: Study, baseline: VariantValues, candidate: VariantValues, candidates: int
 ) -> PairedEstimate | None:
     """What the pairs say about a candidate's time, at the level that the plan's looks leave."""
-    adaptive = study.plan.get("blocks") == "auto" and study.plan.get("max_time") is not None
-    repeats = study.plan.get("repeats")
-    looks = len(looks_allowed(repeats if isinstance(repeats, int) else 3, adaptive))
+    looks = len(planned_looks(study))
     return estimate_time(
         pairs_of(baseline, candidate),
         device=study.workload.device,
@@ -47,6 +45,13 @@ def estimated_time(
         margin_pct=margin_pct(study.calibration),
         between=between_processes(study.calibration),
     )
+
+
+def planned_looks(study: Study) -> tuple[int, ...]:
+    """After how many rounds the study was to be looked at; the last one is its end."""
+    adaptive = study.plan.get("blocks") == "auto" and study.plan.get("max_time") is not None
+    repeats = study.plan.get("repeats")
+    return looks_allowed(repeats if isinstance(repeats, int) else 3, adaptive)
 
 
 def data_workers(*variants: VariantValues) -> bool:

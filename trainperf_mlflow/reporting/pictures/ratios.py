@@ -35,6 +35,16 @@ _LEVEL_NAMES = 5
 
 
 @dataclass(frozen=True)
+class Looked:
+    """A moment at which it was decided whether to go on: after so many pairs, with this interval
+    (None where there was none yet)."""
+
+    pairs: int
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
 class PairedRatios:
     """One candidate's pairs; all values are ln(baseline / candidate): above 0 it is faster.
 
@@ -42,7 +52,7 @@ class PairedRatios:
         ratios: one a pair, in the order in which they were measured.
         estimate, low, high: of all pairs together, and its interval.
         margin: differences smaller than this, either way, count as the same.
-        looks: after how many pairs it was decided whether to go on.
+        looks: when it was decided whether to go on, of a study that might; the last one ended it.
     """
 
     variant: str
@@ -51,7 +61,7 @@ class PairedRatios:
     low: float | None = None
     high: float | None = None
     margin: float | None = None
-    looks: tuple[int, ...] = ()
+    looks: tuple[Looked, ...] = ()
 
 
 def figure_ratios(
@@ -71,7 +81,7 @@ def figure_ratios(
         if any(item.estimate is not None for item in shown)
         else "",
         "grey: within the margin, the same" if margin is not None else "",
-        "dotted: where it was decided whether to go on" if any(i.looks for i in shown) else "",
+        _looks_note(shown),
         f"{len(shown)} of {len(usable)} candidates" if len(usable) > len(shown) else "",
         left_out(strange, "pair"),
     )
@@ -120,6 +130,14 @@ def _title(shown: Sequence[PairedRatios], verdict: str) -> str:
     return " | ".join(part for part in (verdict, listed(said, 3) or "Speed by pair") if part)
 
 
+def _looks_note(shown: Sequence[PairedRatios]) -> str:
+    if not any(item.looks for item in shown):
+        return ""
+    end = "solid: where it ended"
+    earlier = "dotted: looked at, with the interval of then, and went on"
+    return f"{earlier}; {end}" if any(len(item.looks) > 1 for item in shown) else end
+
+
 def _pairs(item: PairedRatios) -> str:
     return f"{len(item.ratios)} pair{'' if len(item.ratios) == 1 else 's'}"
 
@@ -155,5 +173,10 @@ def _draw(axes: Axes, column: int, item: PairedRatios, look: Look) -> None:
         axes.fill_between(sides, item.low, item.high, color=look.color, alpha=0.2, linewidth=0)
     if item.estimate is not None and math.isfinite(item.estimate):
         axes.hlines(item.estimate, *sides, color=look.color, linewidth=2.5, zorder=2)
-    for pairs in item.looks:
-        axes.axvline(place(pairs - 0.5), color=INK, linewidth=0.8, linestyle=":")
+    for place_of, looked in enumerate(item.looks, 1):
+        x, last = place(looked.pairs - 0.5), place_of == len(item.looks)
+        axes.axvline(x, color=INK, linewidth=0.8, linestyle="-" if last else ":")
+        # The last one's interval is that of all pairs.
+        if not last and looked.low is not None and looked.high is not None:
+            ends = (looked.low, looked.high)
+            axes.plot([x, x], ends, color=look.color, linewidth=1.5, marker="_", markersize=9)
