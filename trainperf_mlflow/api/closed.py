@@ -27,7 +27,7 @@ def with_close(store: Store, comparison: Comparison) -> Comparison:
         return comparison
     from trainperf_mlflow.evidence.chain import CLOSING
     from trainperf_mlflow.evidence.closed import closed_as
-    from trainperf_mlflow.evidence.closing import ClosingReport
+    from trainperf_mlflow.evidence.closing_report import ClosingReport
     from trainperf_mlflow.evidence.manifest import read_record
     from trainperf_mlflow.tracking.queries import load_gathering
 

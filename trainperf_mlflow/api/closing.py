@@ -17,12 +17,9 @@ from trainperf_mlflow.api.reading import find
 from trainperf_mlflow.errors import EvidenceError, PlanError
 from trainperf_mlflow.evidence.chain import CLOSING, FILES, HANDOFF, MANIFEST, broken, read_chain
 from trainperf_mlflow.evidence.closed import closed_as
-from trainperf_mlflow.evidence.closing import (
-    Closable,
-    ClosingReport,
-    close_study,
-    decision_of,
-)
+from trainperf_mlflow.evidence.closing import close_study, decision_of
+from trainperf_mlflow.evidence.closing_report import ClosingReport
+from trainperf_mlflow.evidence.gates import Closable
 from trainperf_mlflow.evidence.handoff import Handoff, make_handoff
 from trainperf_mlflow.evidence.manifest import (
     Entry,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
 from trainperf_mlflow.errors import EvidenceError, PlanError
-from trainperf_mlflow.evidence.closing import BUDGET_POLICIES, Closable, Regression
+from trainperf_mlflow.evidence.closing_report import Regression
 from trainperf_mlflow.evidence.exported import Exported
+from trainperf_mlflow.evidence.gates import BUDGET_POLICIES, Closable
 from trainperf_mlflow.evidence.manifest import (
     VIEWS,
     Artifact,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainperf_mlflow.errors import EvidenceError
-from trainperf_mlflow.evidence.closing import ClosingReport
+from trainperf_mlflow.evidence.closing_report import ClosingReport
 from trainperf_mlflow.evidence.handoff import Handoff
 from trainperf_mlflow.evidence.manifest import Manifest, read_record, refuse
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainperf_mlflow.evidence.closing import ClosingReport, decision_of, decision_on
+from trainperf_mlflow.evidence.closing import decision_of, decision_on
+from trainperf_mlflow.evidence.closing_report import ClosingReport
 from trainperf_mlflow.results.comparison import Comparison
 from trainperf_mlflow.results.decision import Closed
 

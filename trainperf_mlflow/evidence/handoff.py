@@ -7,7 +7,7 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from trainperf_mlflow.decisions.qualification import CandidateQualification
-from trainperf_mlflow.evidence.closing import ClosingReport, DecisionScopes, Verdict
+from trainperf_mlflow.evidence.closing_report import ClosingReport, DecisionScopes, Verdict
 from trainperf_mlflow.evidence.manifest import SEMANTIC_ID, Entry
 from trainperf_mlflow.results.record import Record, Setting
 from trainperf_mlflow.results.study import Study

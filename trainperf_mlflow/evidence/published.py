@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from trainperf_mlflow.evidence.closing import ClosingReport
+from trainperf_mlflow.evidence.closing_report import ClosingReport
 from trainperf_mlflow.evidence.handoff import Handoff
 from trainperf_mlflow.evidence.manifest import Manifest
 from trainperf_mlflow.results.record import Record
