@@ -19,8 +19,8 @@ from pathlib import Path
 from decisions_bench.peers import rules
 from decisions_bench.picture import draw
 from decisions_bench.recording import SETUPS, record
-from decisions_bench.scoring import BUDGET_ROUNDS, coverage, score
-from decisions_bench.streams import Stream, load_all, save
+from decisions_bench.scoring import coverage, score
+from decisions_bench.streams import BUDGET_ROUNDS, Stream, load_all, save
 from decisions_bench.tables import Findings, markdown
 
 from trainperf_mlflow.analysis.sequential import MIN_PROCESS_PAIRS

@@ -26,6 +26,8 @@ from decisions_bench import peers, recording, scoring, streams, tables  # noqa: 
 from decisions_bench.neighbour import neighbour  # noqa: E402
 from decisions_bench.streams import Sides, Stream, Study  # noqa: E402
 
+from trainperf_mlflow.measurement import pace  # noqa: E402
+
 LOOP = (100, 100, 102, 110)
 
 
@@ -53,7 +55,7 @@ def made_stream(
     about: dict[str, Any] = {
         **{"condition": condition, "workload": "made", "isolation": "resident"},
         **{"work": list(work), "neighbour_cores": None, "busy_cores": 1.0, "cores": 2},
-        **{"cpu": "a made one", "recorded_at": "never", "seconds": 1},
+        **{"cpu": "a made one", "recorded_at": "never", "seconds": 1, "measured_again": 0},
     }
     reference = np.full((*blocks, 2), 0.3)
     return Stream(about, wall, wait_ms, wall.sum(-1), steps_ms.sum(-1), started, reference)
@@ -364,7 +366,7 @@ def test_a_recording_holds_every_block_in_the_order_of_its_measurement(
     )
     monkeypatch.setattr(recording, "workload", lambda name: tiny)
     monkeypatch.setattr(recording, "WARMUP_STEPS", 2)
-    monkeypatch.setattr(recording, "steps_per_block", lambda times: 5)
+    monkeypatch.setattr(pace, "steps_per_block", lambda times: 5)
     setup = recording.Setup("quiet", "matrix loop", "resident", (), 1.0)
     stream = recording.record(setup, 0.0, 1, note=lambda text: None)
     assert stream.step_ms.shape == stream.wait_ms.shape == (1, 4, 2, 5)

@@ -1,36 +1,31 @@
-"""Streams are recorded by the toolkit's own workers, in the order that it gives to a study."""
+"""Streams are recorded as the toolkit measures studies: one study after the other."""
 
 from __future__ import annotations
 
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
 from decisions_bench.neighbour import neighbour
-from decisions_bench.streams import Stream
+from decisions_bench.streams import BUDGET_ROUNDS, Stream
 from trainperf_mlflow.analysis.sequential import PAIRS_PER_PROCESS_PAIR
-from trainperf_mlflow.measurement.launcher import (
-    Launcher,
-    Worker,
-    default_threads,
-    usable_cores,
-)
-from trainperf_mlflow.measurement.pace import steps_per_block
-from trainperf_mlflow.measurement.schedule import Round, paired_rounds
+from trainperf_mlflow.measurement.conductor import Job, conduct
+from trainperf_mlflow.measurement.launcher import Launcher, default_threads, usable_cores
+from trainperf_mlflow.measurement.schedule import Isolation
 from trainperf_mlflow.plan import make_plan
-from trainperf_mlflow.results.repeats import Block
+from trainperf_mlflow.results import study
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, Repeat
 
 WARMUP_STEPS = 10
-SEED = 42
 # More than our own threads and what a system does anyway: somebody else is at work.
 QUIET_CORES = 0.2
 SCRIPTS = Path(__file__).resolve().parents[1]
@@ -49,7 +44,7 @@ class Setup(NamedTuple):
 
     condition: str
     workload: str
-    isolation: str
+    isolation: Isolation
     neighbour: tuple[str, ...]
     share: float  # of the time
 
@@ -57,7 +52,7 @@ class Setup(NamedTuple):
 _CONDITIONS = {
     "quiet": (),
     "one neighbour": ("always",),
-    "a neighbour that comes and goes": ("sometimes", str(SEED)),
+    "a neighbour that comes and goes": ("sometimes", "42"),
 }
 SETUPS = (
     *(
@@ -85,18 +80,21 @@ def record(
     """Rounds of fresh processes for so long, but at least some, beside the setup's neighbour."""
     begin, load = time.monotonic(), psutil.getloadavg()[0]
     work = workload(setup.workload)
+    rounds: list[list[list[Block]]] = []
     # The task of the loop is found beside this script.
     environment = {"PYTHONPATH": str(SCRIPTS)}
     with _beside(setup.neighbour) as cores, Launcher(environment) as launcher:
-        recorder = _Recorder(launcher, work, setup.isolation)
-        names = [str(index) for index in range(len(work.variants))]
-        before, rounds = psutil.cpu_times(), []
-        started, since = time.time(), time.monotonic()
-        # Every recording has an order of its own.
-        for planned in paired_rounds(names, PAIRS_PER_PROCESS_PAIR, int(started)):
-            rounds.append(recorder.round(planned))
-            if len(rounds) >= least_rounds and time.monotonic() - begin >= seconds:
-                break
+        before, started, since = psutil.cpu_times(), time.time(), time.monotonic()
+
+        def enough(more: int = 0) -> bool:
+            late = time.monotonic() - begin >= seconds
+            return len(rounds) + more >= least_rounds and late
+
+        while not enough():
+            steps = len(rounds[0][0][0].step_ms) if rounds else None
+            # Every study has an order and seeds of its own.
+            job = job_of(work, setup.isolation, int(started) + len(rounds), steps)
+            rounds += rounds_of(conduct(job, launcher.worker, enough=enough))
         elapsed = time.monotonic() - since
         after = psutil.cpu_times()
         about = {
@@ -104,8 +102,9 @@ def record(
             "workload": setup.workload,
             "isolation": setup.isolation,
             "work": [amount for amount, _ in work.variants],
-            "steps_per_block": recorder.steps,
+            "steps_per_block": len(rounds[0][0][0].step_ms),
             "warmup_steps": WARMUP_STEPS,
+            "measured_again": sum(b.again for sets in rounds for blocks in sets for b in blocks),
             "recorded_at": time.strftime("%Y-%m-%d %H:%M", time.gmtime(started)) + " UTC",
             "seconds": round(elapsed),
             "neighbour_cores": cores and round(cores(), 2),
@@ -118,6 +117,42 @@ def record(
     if not setup.neighbour and others > QUIET_CORES:
         note(f"this machine was not quiet: {others:.1f} cores were busy with something else")
     return stream_of(rounds, about)
+
+
+def job_of(work: Workload, isolation: Isolation, seed: int, steps_per_block: int | None) -> Job:
+    """A study of all variants; None: with as many steps per block as the toolkit finds."""
+    return Job(
+        study_id="recording",
+        task=work.task,
+        variants=tuple(
+            study.Variant(name=str(index), role="candidate" if index else "baseline", config=config)
+            for index, (_, config) in enumerate(work.variants)
+        ),
+        workload=study.Workload(digest="", identity={}, device="cpu", name=work.name, source=""),
+        repeats=BUDGET_ROUNDS,
+        blocks=PAIRS_PER_PROCESS_PAIR,
+        warmup_steps=WARMUP_STEPS,
+        steps_per_block=steps_per_block,
+        seed=seed,
+        isolation=isolation,
+    )
+
+
+def rounds_of(repeats: Iterable[Repeat]) -> list[list[list[Block]]]:
+    """The blocks of a study by round, set and variant.
+
+    Raises:
+        RuntimeError: a repeat failed.
+    """
+    found: dict[int, dict[int, tuple[Block, ...]]] = {}
+    for repeat in repeats:
+        if repeat.status is not Status.OK:
+            raise RuntimeError(f"a repeat {repeat.status.value}: {repeat.error}; nothing is saved")
+        found.setdefault(repeat.index, {})[int(repeat.variant)] = repeat.blocks
+    return [
+        [list(blocks) for blocks in zip(*(own[name] for name in sorted(own)), strict=True)]
+        for _, own in sorted(found.items())
+    ]
 
 
 def stream_of(rounds: list[list[list[Block]]], about: dict[str, Any]) -> Stream:
@@ -174,57 +209,3 @@ def _beside(words: tuple[str, ...]) -> Iterator[Callable[[], float] | None]:
 
 def _busy_s(times: Any) -> float:
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
-
-
-class _Recorder:
-    """Measures rounds; the first one finds how many steps a block has."""
-
-    def __init__(self, launcher: Launcher, work: Workload, isolation: str) -> None:
-        self._launcher = launcher
-        self._work = work
-        self._alone = isolation == "process"
-        self.steps = 0
-
-    def round(self, planned: Round) -> list[list[Block]]:
-        with ExitStack() as cleanup:
-            if self._alone:
-                return [
-                    self._in_place(order, lambda name: self._alone_block(name, planned))
-                    for order in planned.blocks
-                ]
-            workers = {name: self._start(name, planned, cleanup) for name in planned.starts}
-            return [
-                self._in_place(order, lambda name: self._block(workers[name]))
-                for order in planned.blocks
-            ]
-
-    def _in_place(self, order: tuple[str, ...], block: Callable[[str], Block]) -> list[Block]:
-        """Measured in the given order, returned in that of the variants."""
-        measured = {name: block(name) for name in order}
-        return [measured[name] for name in sorted(measured, key=int)]
-
-    def _alone_block(self, name: str, planned: Round) -> Block:
-        with ExitStack() as cleanup:
-            return self._block(self._start(name, planned, cleanup))
-
-    def _block(self, worker: Worker) -> Block:
-        block = worker.ask("block", index=0, steps=self.steps)
-        assert isinstance(block, Block)
-        return block
-
-    def _start(self, name: str, planned: Round, cleanup: ExitStack) -> Worker:
-        worker = cleanup.enter_context(self._launcher.worker())
-        _, config = self._work.variants[int(name)]
-        worker.ask(
-            "build",
-            task=self._work.task,
-            config=config,
-            changed={},
-            seed=SEED + planned.number,
-            data_seed=SEED,
-            device="cpu",
-        )
-        warmed = worker.ask("warmup", steps=WARMUP_STEPS)
-        if not self.steps:
-            self.steps = steps_per_block([median(warmed.step_ms)])
-        return worker

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from decisions_bench.peers import Rule, Verdict, mann_whitney, mann_whitney_net, mann_whitney_p
-from decisions_bench.streams import Order, Stream, Study, starts
+from decisions_bench.streams import BUDGET_ROUNDS, Order, Stream, Study, starts
 from trainperf_mlflow.analysis.paired import MARGIN_PCT, estimate_time
 from trainperf_mlflow.analysis.sequential import (
     MIN_PROCESS_PAIRS,
@@ -26,8 +26,6 @@ from trainperf_mlflow.analysis.sequential import (
 )
 
 CHANGES_PCT = (1, 2, 5, 10)
-# All rules get the steps of so many rounds, 24 pairs; ours may stop before.
-BUDGET_ROUNDS = 6
 MOST_STUDIES = 100  # of a stream
 # Of each window of identical processes: as many draws of who is the candidate.
 DRAWS = 4

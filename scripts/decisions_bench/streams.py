@@ -14,6 +14,8 @@ from trainperf_mlflow.analysis.signal import block_values
 from trainperf_mlflow.results.repeats import Block, Watch
 from trainperf_mlflow.results.values import BlockValues
 
+# All rules get the steps of so many rounds, 24 pairs; ours may stop before.
+BUDGET_ROUNDS = 6
 Order = Literal["pairs", "sequence", "abba"]
 
 

@@ -96,7 +96,7 @@ def _table(rows: Iterable[Sequence[str]]) -> Iterator[str]:
 def _streams(findings: Findings) -> Iterator[Sequence[str]]:
     yield (
         *("Condition", "Workload", "Process pairs", "Blocks x steps", "Step, median"),
-        *("Blocks that waited, on a slow core", "Neighbour", "Machine", "Recorded"),
+        *("Blocks that waited, on a slow core, measured again", "Neighbour", "Machine", "Recorded"),
     )
     for stream in findings.streams:
         about, shape = stream.about, stream.step_ms.shape
@@ -108,7 +108,8 @@ def _streams(findings: Findings) -> Iterator[Sequence[str]]:
             str(stream.rounds),
             f"{stream.block_ms.size} x {shape[-1]}",
             f"{np.median(stream.step_ms[:, :, :2]):.1f} ms",
-            f"{100 * waits.mean():.0f} %, {100 * slow_cores(stream).mean():.0f} %",
+            f"{100 * waits.mean():.0f} %, {100 * slow_cores(stream).mean():.0f} %, "
+            f"{100 * about['measured_again'] / waits.size:.0f} %",
             "none" if cores is None else f"{cores:.2f} cores",
             f"{about['cpu']}, {about['cores']} cores ({about['busy_cores']:.2f} busy)",
             f"{about['recorded_at']}, {about['seconds']} s",
