@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from mlflow import MlflowClient
 from paired_blocks import normal_ratios, pairs_from
 
@@ -21,6 +22,7 @@ from trainperf_mlflow.analysis.calibration import (
 )
 from trainperf_mlflow.analysis.paired import BETWEEN_PROCESSES, MARGIN_PCT, spread_of
 from trainperf_mlflow.api.measuring import _calibration
+from trainperf_mlflow.cli import cli
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.table import to_text
 from trainperf_mlflow.results.comparison import Comparison
@@ -165,6 +167,19 @@ def test_mlflow_holds_a_calibrations_numbers_under_a_kind_of_its_own(
         "between_process_pct": found.between_process_pct,
         "smallest_detectable_pct": found.smallest_detectable_pct,
     }
+
+
+def test_a_calibration_is_listed_and_found_by_its_name_or_the_beginning_of_its_id(
+    calibrated: Comparison, store: Path
+) -> None:
+    uri = f"sqlite:///{store}/mlflow.db"
+    rows = tp.decisions(tracking_uri=uri)
+    (row,) = rows[rows["kind"] == "calibration"].to_dict("records")
+    assert (row["study_id"], row["decision"]) == (calibrated.study_id, "measure")
+    for ref in (row["study"], calibrated.study_id[:8]):
+        for command in ("show", "runs"):
+            done = CliRunner().invoke(cli, [command, ref, "--tracking-uri", uri])
+            assert (done.exit_code, "baseline again" in done.stdout) == (0, True), done.output
 
 
 def test_a_later_study_cites_the_calibration_and_takes_its_margin_from_it(

@@ -58,7 +58,8 @@ def decisions(
     *,
     tracking_uri: str | None = None,
 ) -> pd.DataFrame:
-    """One row per study, regression and scope, newest first: what was decided, why, and the gains.
+    """One row per study, regression, scope and calibration, newest first: what was decided, why,
+    and the gains.
 
     Args:
         experiment: only this one's; by default those of all.

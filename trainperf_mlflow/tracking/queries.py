@@ -31,8 +31,10 @@ from trainperf_mlflow.tracking.uris import masked
 T = TypeVar("T")
 MIN_PREFIX = 6
 
-# What bears a decision of its own: studies, and runs that gather studies.
-DECIDED_KINDS = ("study", "regression", "scope")
+# Runs that gather studies.
+GATHERING_KINDS = ("regression", "scope")
+# What bears a decision of its own; of those with one name the first kind is meant.
+DECIDED_KINDS = ("study", *GATHERING_KINDS, "calibration")
 DECISION_COLUMNS = (
     "study_id",
     "study",
@@ -156,7 +158,7 @@ def gathering_run(store: Store, run_id: str) -> Run | None:
     """
     with refusals(store.tracking_uri):
         run = store.client.get_run(run_id)
-    return run if run.data.tags.get(names.KIND) in DECIDED_KINDS[1:] else None
+    return run if run.data.tags.get(names.KIND) in GATHERING_KINDS else None
 
 
 def gathered_studies(run: Run) -> list[str]:
@@ -375,7 +377,7 @@ def _artifact(store: Store, run_id: str, name: str, parse: Callable[[bytes], T])
 
 
 def decisions(store: Store, decision: str | None = None) -> pd.DataFrame:
-    """One row per study, regression and scope, the newest first.
+    """One row per study, regression, scope and calibration, the newest first.
 
     Args:
         decision: accept, tune, reject or measure; all where it is None.
