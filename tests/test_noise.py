@@ -130,10 +130,19 @@ def test_at_most_half_of_the_blocks_are_measured_again_but_always_one() -> None:
 def test_the_doctor_says_what_the_machine_is_like_and_what_to_do(
     seen: Watch, threads: int, level: str, status: str
 ) -> None:
-    check = judge_machine(seen, cores=2, threads=threads)
+    check = judge_machine(seen, (0.3,) * 20, cores=2, threads=threads)
     assert check.detail.startswith(level)
     assert check.status == status
     assert bool(check.remedy) == (status == "warn")
+
+
+@pytest.mark.parametrize(("slow", "level"), [(2, "quiet"), (3, "noisy"), (14, "noisy")])
+def test_the_doctor_finds_a_core_that_something_on_the_host_slows_now_and_then(
+    slow: int, level: str
+) -> None:
+    check = judge_machine(QUIET, [0.3] * (20 - slow) + [0.45] * slow, cores=2, threads=1)
+    assert check.detail.startswith(level)
+    assert (f"the core was slow for {5 * slow} % of the time" in check.detail) == (level == "noisy")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,7 @@ def test_the_doctor_says_what_the_machine_is_like_and_what_to_do(
 def test_fewer_threads_are_advised_only_where_there_can_be_fewer(
     cores: int, threads: int, said: str, lower: bool
 ) -> None:
-    remedy = judge_machine(watch(others_cores=1.8), cores=cores, threads=threads).remedy
+    remedy = judge_machine(watch(others_cores=1.8), (), cores=cores, threads=threads).remedy
     assert remedy.startswith(said)
     assert ("OMP_NUM_THREADS" in remedy) == lower
 

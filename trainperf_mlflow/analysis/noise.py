@@ -91,6 +91,18 @@ def usual_reference_ms(watches: Iterable[Watch | None]) -> float | None:
     return quantiles(known, n=4, method="inclusive")[0] if known else None
 
 
+def slow_share(references_ms: Sequence[float]) -> float:
+    """The share of these reference computations in which the core was slow.
+
+    >>> slow_share([0.3, 0.31, 0.3, 0.45]), slow_share([])
+    (0.25, 0.0)
+    """
+    if len(references_ms) < 2:
+        return 0.0
+    usual_ms = quantiles(references_ms, n=4, method="inclusive")[0]
+    return fmean(ms > SLOW_REFERENCE * usual_ms for ms in references_ms)
+
+
 def disturbances(block: BlockValues, usual_ms: float | None = None) -> tuple[str, ...]:
     """The codes of ``CAUSES`` that are seen in a block.
 
@@ -150,11 +162,12 @@ def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise 
     )
 
 
-def judge_machine(watch: Watch, cores: int, threads: int) -> Check:
+def judge_machine(watch: Watch, references_ms: Sequence[float], cores: int, threads: int) -> Check:
     """What the machine is like now, for somebody who wants to measure on it.
 
     Args:
         watch: some time in which nothing was measured.
+        references_ms: what the reference computation took then, again and again.
         cores: that may be used.
         threads: that will train.
     """
@@ -173,12 +186,16 @@ def judge_machine(watch: Watch, cores: int, threads: int) -> Check:
     ):
         if share is not None:
             told.append(f"{name} {_percent(share)}")
-    if watch.reference_ms is not None:
-        told.append(f"reference {fmean(watch.reference_ms):.2f} ms")
+    slow = slow_share(references_ms)
+    if references_ms:
+        told.append(f"reference {fmean(references_ms):.2f} ms")
+    if slow > NOISY_SHARE:
+        told.append(f"the core was slow for {_percent(slow)} of the time")
     # Less than half a core left for a thread: it shares its core most of the time.
     crowded = cores - others < threads - 0.5
     waits = max(_share(watch.steal), _share(watch.memory_pressure)) > GATE
-    level: Level = "unfit" if crowded else "noisy" if waits or others >= COMPANY_CORES else "quiet"
+    noisy = waits or slow > NOISY_SHARE or others >= COMPANY_CORES
+    level: Level = "unfit" if crowded else "noisy" if noisy else "quiet"
     remedy = {
         "quiet": "",
         "noisy": "pairs and the gate stand one neighbour, but studies take longer; stop the "

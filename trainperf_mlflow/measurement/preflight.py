@@ -77,7 +77,7 @@ def _cores() -> Check:
 
 def noise_check(seconds: float = 1.0) -> Check:
     """How quiet the machine is now; to be asked while nothing of ours runs."""
-    return judge_machine(watched(seconds), usable_cores(), default_threads(os.environ))
+    return judge_machine(*watched(seconds), usable_cores(), default_threads(os.environ))
 
 
 def _optional_packages() -> Iterator[Check]:

@@ -17,6 +17,7 @@ from trainperf_mlflow.results.repeats import DeviceState, Watch
 # Short beside the shortest block (0.5 s): three runs before and three after take some 2 ms.
 REFERENCE_RUNS = 3
 REFERENCE_ADDITIONS = 10_000
+REFERENCE_INTERVAL_S = 0.05
 _PROC = Path("/proc")
 
 
@@ -70,11 +71,14 @@ def between(
     )
 
 
-def watched(seconds: float) -> Watch:
-    """The machine during so many seconds in which this process does nothing."""
-    before, reference = reading(), reference_ms()
-    time.sleep(seconds)
-    return between(before, reading(), (reference, reference_ms()))
+def watched(seconds: float) -> tuple[Watch, tuple[float, ...]]:
+    """The machine during so many seconds in which this process does next to nothing, and what the
+    reference computation took now and then; ms."""
+    before, end, times = reading(), time.monotonic() + seconds, [reference_ms()]
+    while time.monotonic() < end:
+        time.sleep(min(REFERENCE_INTERVAL_S, seconds))
+        times.append(reference_ms())
+    return between(before, reading(), (times[0], times[-1])), tuple(times)
 
 
 def reference_ms() -> float:
