@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from trainperf_mlflow.decisions.regression_study import (
 )
 from trainperf_mlflow.errors import PlanError
 from trainperf_mlflow.reporting.regression import regression_text
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Convergence
 from trainperf_mlflow.results.study import Variant, Workload
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store
@@ -60,9 +62,16 @@ def measured(
     hypothesis: str | None = "backward",
     variant: str = "bf16",
     others: tuple[Variant, ...] = (),
+    trained: Sequence[float | None] = (),
     **fields: Any,
 ) -> str:
-    """A study whose candidate gains so much, with the phases (of baseline, candidate) if given."""
+    """A study whose candidate gains so much, with the phases (of baseline, candidate) if given.
+
+    Args:
+        trained: by how much a longer training ends worse, seed by seed; None: it diverged.
+    """
+    if trained:
+        fields["plan"] = {"convergence_steps": 200}
     config = {"model": "tiny", "precision": "fp32", "batch_size": 2, "seq_len": len(name)}
     candidate = Variant(
         name=variant,
@@ -87,6 +96,22 @@ def measured(
         if status != "ok" and each.role == "candidate":
             repeat = a_failed_repeat(recorder.study_id, each.name, 0)
         recorder.record_repeat(repeat)
+    for index, worse in enumerate(trained):
+        for each in ("baseline", variant):
+            gone = each == variant and worse is None
+            ended = 3.0 + index + (worse or 0.0 if each == variant else 0.0)
+            run = Convergence(
+                index=index,
+                seed=42 + index,
+                status=Status.DIVERGED if gone else Status.OK,
+                error="the loss became nan in step 7" if gone else None,
+                steps=200,
+                eval_loss=None if gone else ended,
+                quality_checked=True,
+            )
+            recorder.keep_convergence(each, run)
+    if trained:
+        recorder.record_convergence()
     recorder.kill()
     if phases is not None:
         store.client.log_text(recorder.study_id, "{}", "phases/phase_memory.json")
@@ -155,6 +180,29 @@ def test_a_failed_workload_and_lost_quality_end_in_a_rollback(store: Store) -> N
     found = regressed(adjacent=["small", "worse"])
     assert found.decision.reason == "quality_guardrail_failed"
     assert regressed(adjacent=["small", "worse"], thresholds={"max_quality_delta": 0.04})
+
+
+@pytest.mark.parametrize(
+    ("loss", "trained", "decision", "reason", "said"),
+    [
+        (2.4, (0.3, 0.31, 0.29), "reject", "quality_guardrail_failed", "worse by over 0.02"),
+        (2.4, (0.0, 0.0, None), "reject", "hard_failure_or_primary_missing", "seed 44"),
+        # What a longer training shows stands above the eval loss of some ten steps.
+        (2.45, (0.0, 0.01, 0.005), "accept", "benefit_and_guardrails_passed", "the same"),
+        (2.4, (0.0, 0.3, -0.2), "accept", "benefit_and_guardrails_passed", "not shown"),
+        (2.45, (0.0, 0.3, -0.2), "reject", "quality_guardrail_failed", "not shown"),
+    ],
+)
+def test_what_longer_training_leads_to_decides_about_quality(
+    store: Store, loss: float, trained: tuple[float | None, ...], decision: str, reason: str,
+    said: str,
+) -> None:  # fmt: skip
+    study = measured(store, "trained", loss=loss, trained=trained, phases=FAST)
+    found = regressed(primary=study)
+    assert (found.decision.decision, found.decision.reason) == (decision, reason)
+    assert said in found.decision.text
+    assert found.workloads[0].convergence is not None
+    assert said in found.workloads[0].convergence.text
 
 
 def test_without_stage_times_the_answer_is_tune(store: Store) -> None:

@@ -29,6 +29,7 @@ from trainperf_mlflow.decisions.regression import (
 )
 from trainperf_mlflow.results.assessment import Trend
 from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.estimates import ConvergenceCheck
 from trainperf_mlflow.results.record import Record, Setting
 
 # Below every gate: a gain of which only the point value is known.
@@ -66,6 +67,7 @@ class RegressionWorkload(Record):
     saved_ms_high: float | None = None
     bottleneck_trend: Trend | None = None  # of the original bottleneck; None: not measured
     effect_verified: bool | None = None
+    convergence: ConvergenceCheck | None = None  # None where it was not asked for
     # Settings in which this workload is another one than the primary: theirs and its own.
     differs: dict[str, tuple[Setting, Setting]] = Field(default_factory=dict)
 
@@ -86,28 +88,20 @@ class Regression(Record):
 
     def summary(self) -> dict[str, Any]:
         """The object that ``--format json`` prints: the decision's fields at the top level."""
-        decision = self.decision
         primary = next((w for w in self.workloads if w.role == "primary"), None)
         failed = self.evidence.hard_failures
         return {
             "schema_version": self.schema_version,
             "study_id": self.study_id,
             "study": self.name,
-            "decision": decision.decision,
-            "reason": decision.reason,
-            "text": decision.text,
-            "next_action": decision.next_action,
-            "rollback": decision.rollback,
-            "confidence": decision.confidence,
-            "policy": decision.policy,
+            **self.decision.headline(),
             "thresholds": self.thresholds,
             "best_candidate": self.contract.candidate_id,
             "candidates": [
                 {
                     "variant": self.contract.candidate_id,
                     "status": "failed" if failed else "ok",
-                    "decision": decision.decision,
-                    "reason": decision.reason,
+                    **self.decision.headline(),
                     "delta": primary.delta if primary else {},
                     "pairs": primary.pairs if primary else 0,
                 }
@@ -178,7 +172,8 @@ def _decide(
 ) -> Decision:
     reason = _reason(evidence, gates)
     against = [f"{w.workload_id}: {w.contradicted}" for w in workloads if w.contradicted]
-    text = "; ".join((*against, _text(evidence, shortfalls)))
+    trained = [f"{w.workload_id}: {w.convergence.text}" for w in workloads if w.convergence]
+    text = "; ".join((*against, _text(evidence, shortfalls), *trained))
     made = conclude(reason, text, POLICY, numbers=_numbers(evidence, gates))
     if made.decision == "reject":
         return made

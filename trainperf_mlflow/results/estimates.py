@@ -62,7 +62,7 @@ class LossCurve(Record):
 class ConvergenceCheck(Record):
     """The eval loss after a longer training, candidate - baseline, paired by seed."""
 
-    verdict: Literal["better", "same", "worse", "not_shown"]
+    verdict: Literal["better", "same", "worse", "not_shown", "diverged"]
     text: str
     steps: int
     seeds: int
