@@ -40,27 +40,19 @@ class Scope(Record):
 
     def summary(self) -> dict[str, Any]:
         """The object that ``--format json`` prints: the decision's fields at the top level."""
-        decision = self.decision
         length = self.verdict.comparison_seq_len
         rung = next(rung for rung in self.rungs if rung.seq_len == length)
         return {
             "schema_version": self.schema_version,
             "study_id": self.study_id,
             "study": self.name,
-            "decision": decision.decision,
-            "reason": decision.reason,
-            "text": decision.text,
-            "next_action": decision.next_action,
-            "rollback": decision.rollback,
-            "confidence": decision.confidence,
-            "policy": decision.policy,
+            **self.decision.headline(),
             "best_candidate": "checkpoint",
             "candidates": [
                 {
                     "variant": "checkpoint",
                     "status": rung.status["checkpoint"],
-                    "decision": decision.decision,
-                    "reason": decision.reason,
+                    **self.decision.headline(),
                     "delta": rung.delta,
                     "pairs": rung.pairs,
                 }

@@ -75,34 +75,24 @@ class Comparison(Record):
 
     def summary(self) -> dict[str, Any]:
         """The object that ``--format json`` prints: the decision's fields at the top level."""
-        decision = self.decision
         return {
             "schema_version": self.schema_version,
             "study_id": self.study_id,
             "study": self.study,
             "workload": self.workload,
             "workload_digest": self.workload_digest,
-            "decision": decision.decision,
-            "reason": decision.reason,
-            "text": decision.text,
-            "next_action": decision.next_action,
-            "rollback": decision.rollback,
-            "confidence": decision.confidence,
-            "policy": decision.policy,
+            **self.decision.headline(),
             "goal": self.goal,
             "hypothesis": self.hypothesis,
             "thresholds": self.thresholds,
             "best_candidate": self.best_candidate,
             "baseline_evaluation": _dumped(self.baseline_evaluation),
-            "baseline": None if self.baseline is None else self.baseline.model_dump(mode="json"),
+            "baseline": _dumped(self.baseline),
             "candidates": [
                 {
                     "variant": candidate.variant,
                     "status": candidate.status.value,
-                    "decision": candidate.decision.decision,
-                    "reason": candidate.decision.reason,
-                    "text": candidate.decision.text,
-                    "next_action": candidate.decision.next_action,
+                    **candidate.decision.headline(),
                     "other_decisions": {
                         name: other.model_dump(mode="json")
                         for name, other in candidate.other_decisions.items()
@@ -112,9 +102,8 @@ class Comparison(Record):
                     "delta": candidate.delta,
                     "metrics": candidate.metrics,
                     "note": candidate.note,
-                    "confidence": candidate.decision.confidence,
                     "direction": candidate.time.direction if candidate.time else None,
-                    "time": candidate.time.model_dump(mode="json") if candidate.time else None,
+                    "time": _dumped(candidate.time),
                     "pairs": candidate.pairs,
                     "run_id": candidate.run_id,
                     "evaluation": _dumped(candidate.evaluation),

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from trainperf_mlflow.results.record import Record
+
+_HEADLINE: Final = {
+    "decision",
+    "reason",
+    "text",
+    "next_action",
+    "rollback",
+    "policy",
+    "confidence",
+}
 
 
 class Decision(Record):
@@ -22,6 +32,10 @@ class Decision(Record):
     numbers: dict[str, float] = Field(default_factory=dict)
     # Only intervals can confirm; a rule on point values alone stays unconfirmed.
     confidence: Literal["confirmed", "unconfirmed", "unfit"] = "unconfirmed"
+
+    def headline(self) -> dict[str, Any]:
+        """Its fields as every summary tells them, without the numbers."""
+        return self.model_dump(mode="json", include=_HEADLINE)
 
 
 class Evaluation(Record):
