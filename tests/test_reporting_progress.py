@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import io
 import threading
+from types import SimpleNamespace
 
 import pytest
+import report_materials
 
+from trainperf_mlflow.api import measuring
+from trainperf_mlflow.plan import Plan
 from trainperf_mlflow.reporting.progress import Progress
 
 
@@ -86,3 +90,38 @@ def test_finishing_twice_is_fine():
     progress.start()
     progress.finish()
     progress.finish()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "told"),
+    [
+        (3, ["12 pairs: decided, stops"]),
+        (1, ["12 pairs: undecided, goes on", "16 pairs: undecided, goes on"]),
+    ],
+)
+def test_a_look_tells_whether_the_study_goes_on(terminal, monkeypatch, rounds, told):
+    plan = Plan(candidates=["bf16", "checkpoint"], max_time=60.0)
+    measured = report_materials.values(repeats=rounds)
+
+    class Recorder:
+        study = report_materials.study()
+
+        def values(self):
+            return measured
+
+        def record_blocks(self):
+            pass
+
+    def conducted(job, worker, announce, *, enough):
+        any(map(enough, range(1, 5)))
+        return iter(())
+
+    monkeypatch.setattr(measuring, "conduct", conducted)
+    plain = io.StringIO()
+    for stream in (terminal, plain):
+        with Progress(8, stream) as progress:
+            launcher = SimpleNamespace(worker=None)
+            measuring._run(plan, None, Recorder(), launcher, progress, None)
+    ends = [line for line in told if line.endswith("stops")]
+    for stream, wanted in ((terminal, told), (plain, ends)):
+        assert [line for line in told if line in stream.getvalue()] == wanted

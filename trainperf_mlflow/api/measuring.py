@@ -288,8 +288,16 @@ def _run(
         if teller is not None:
             teller.running(variant, index, job.repeats)
 
+    settled: str | None = None
+
     def enough(rounds: int) -> bool:
-        return rounds in plan.looks[:-1] and _settled(plan, recorder, rounds)
+        nonlocal settled
+        if rounds not in plan.looks[:-1]:
+            return False
+        settled = _settled(plan, recorder, rounds)
+        if teller is not None:
+            teller.looked(rounds * plan.blocks_per_repeat, settled)
+        return settled is not None
 
     rounds = 0
     for repeat in conduct(job, launcher.worker, announce, enough=enough):
@@ -301,15 +309,16 @@ def _run(
                 repeat.variant, repeat.index, job.repeats, repeat.status.value, _detail(repeat)
             )
     recorder.record_blocks()
-    if teller is not None and plan.max_time is not None and rounds < plan.repeats:
+    most = plan.looks[-1]
+    if teller is not None and plan.max_time is not None and not settled and rounds < most:
         teller.say(
-            f"stopped after {rounds} of {plan.repeats} rounds: the {plan.max_time:.0f} s of "
+            f"stopped after {rounds} of at most {most} rounds: the {plan.max_time:.0f} s of "
             "--max-time are used up"
         )
 
 
-def _settled(plan: Plan, recorder: Recorder, rounds: int) -> bool:
-    """Whether more rounds would change nothing: all is decided, or none of it can be."""
+def _settled(plan: Plan, recorder: Recorder, rounds: int) -> str | None:
+    """Why more rounds would change nothing: all is decided, or none of it can be; else None."""
     with suppress(MeasurementError):  # no baseline yet: go on
         comparison = decide_study(recorder.study, recorder.values())
         more = [
@@ -319,8 +328,10 @@ def _settled(plan: Plan, recorder: Recorder, rounds: int) -> bool:
             or (item.time is not None and item.time.direction == "undecided")
         ]
         left = (plan.looks[-1] - rounds) * plan.blocks_per_repeat
-        return not more or hopeless(more, left)
-    return False
+        if not more:
+            return "decided"
+        return "undecided, and more pairs would not settle it" if hopeless(more, left) else None
+    return None
 
 
 def _detail(repeat: Repeat) -> str:

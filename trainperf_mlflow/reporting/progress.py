@@ -87,6 +87,16 @@ class Progress:
         else:
             self._line(plain(message))
 
+    def looked(self, pairs: int, settled: str | None) -> None:
+        """The study was looked at after so many pairs, and ends there where it is settled.
+
+        Where there is no bar, one line is enough: the one that says why it ends.
+        """
+        if settled is not None:
+            self.say(f"{pairs} pairs: {settled}, stops")
+        elif self._bar is not None:
+            self.say(f"{pairs} pairs: undecided, goes on")
+
     def finish(self) -> None:
         """Nothing more will run; may be called twice."""
         if self._bar is not None:
