@@ -29,6 +29,7 @@ from trainperf_mlflow.decisions.regression import (
 )
 from trainperf_mlflow.results.assessment import Trend
 from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.estimates import ConvergenceCheck
 from trainperf_mlflow.results.record import Record, Setting
 
 # Below every gate: a gain of which only the point value is known.
@@ -66,6 +67,7 @@ class RegressionWorkload(Record):
     saved_ms_high: float | None = None
     bottleneck_trend: Trend | None = None  # of the original bottleneck; None: not measured
     effect_verified: bool | None = None
+    convergence: ConvergenceCheck | None = None  # None where it was not asked for
     # Settings in which this workload is another one than the primary: theirs and its own.
     differs: dict[str, tuple[Setting, Setting]] = Field(default_factory=dict)
 
@@ -170,7 +172,8 @@ def _decide(
 ) -> Decision:
     reason = _reason(evidence, gates)
     against = [f"{w.workload_id}: {w.contradicted}" for w in workloads if w.contradicted]
-    text = "; ".join((*against, _text(evidence, shortfalls)))
+    trained = [f"{w.workload_id}: {w.convergence.text}" for w in workloads if w.convergence]
+    text = "; ".join((*against, _text(evidence, shortfalls), *trained))
     made = conclude(reason, text, POLICY, numbers=_numbers(evidence, gates))
     if made.decision == "reject":
         return made
