@@ -31,6 +31,8 @@ from trainperf_mlflow.results.study import Calibration
 from trainperf_mlflow.tracking.queries import load_study, load_variants
 from trainperf_mlflow.tracking.store import read_store
 
+pytestmark = pytest.mark.usefixtures("warm_servers")
+
 
 def calibration(**changes: Any) -> Calibration:
     settings: dict[str, Any] = {

@@ -33,6 +33,8 @@ from trainperf_mlflow.tracking.recovery import recover
 from trainperf_mlflow.tracking.spool import Spool
 from trainperf_mlflow.workloads.task import CallableTask
 
+pytestmark = pytest.mark.usefixtures("warm_servers")
+
 # --- the plan ----------------------------------------------------------------------------------
 
 

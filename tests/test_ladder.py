@@ -29,6 +29,8 @@ from trainperf_mlflow.tracking import queries
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store
 
+pytestmark = pytest.mark.usefixtures("warm_servers")
+
 LADDER = {
     "ladder": [64, 128, 256],
     "set": {"optimizer": "sgd", "momentum": 0.0, "batch_size": 2},

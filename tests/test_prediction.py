@@ -15,6 +15,8 @@ from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.results.repeats import Repeat
 from trainperf_mlflow.results.study import Study, Workload
 
+pytestmark = pytest.mark.usefixtures("warm_servers")
+
 MEASURED_MB = 200.0
 
 
