@@ -56,8 +56,6 @@ def wholly_chinese(text: str, depth: int = 0) -> str | None:
     >>> wholly_chinese("measure again"), wholly_chinese("measure again; zzz")
     ('请重新测量', None)
     """
-    if depth > _MOST_DEPTH:
-        return None
     clauses = _clauses(text, depth)
     return _joined(clauses) if all(known is not None for _, known in clauses) else None
 
@@ -89,8 +87,14 @@ def _clauses(text: str, depth: int) -> tuple[Clause, ...]:
 
 @lru_cache(maxsize=8192)
 def _sentence(text: str, depth: int) -> str | None:
+    if depth > _MOST_DEPTH:
+        return None
     made = (
-        pattern.translated(text, lambda part: wholly_chinese(part, depth + 1))
+        pattern.translated(
+            text,
+            lambda part: _sentence(part, depth + 1),
+            lambda part: wholly_chinese(part, depth + 1),
+        )
         for pattern in _patterns()
     )
     return next((chinese for chinese in made if chinese is not None), None)

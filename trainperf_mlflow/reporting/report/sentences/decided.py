@@ -11,18 +11,20 @@ _REASONS = {reason.en: reason.zh for reason in reversed([*REASONS.values()])}
 
 _RULES = {
     # training, optimization
-    "{why:t}: time gain {gain:n} ms{work:work} (at least {least:n} wanted), {rest:t}": (
-        "{why}：时间收益 {gain} ms{work}（要求至少 {least}），{rest}"
+    "{why:t}: time gain {gain:n} ms{work:work} (at least {least:n} wanted), {memory:t}, throughput "
+    "gain {rate:n} samples/s (at least {floor:n} wanted)": (
+        "{why}：时间收益 {gain} ms{work}（要求至少 {least}），{memory}，"
+        "吞吐收益 {rate} 样本/秒（要求至少 {floor}）"
+    ),
+    "{why:t}: time gain {gain:n} ms{work:work} (at least {least:n} wanted), {memory:t}": (
+        "{why}：时间收益 {gain} ms{work}（要求至少 {least}），{memory}"
     ),
     "memory gain {gain:n} MiB (at least {least:n} wanted)": (
         "内存收益 {gain} MiB（要求至少 {least}）"
     ),
-    "throughput gain {gain:n} samples/s (at least {least:n} wanted)": (
-        "吞吐收益 {gain} 样本/秒（要求至少 {least}）"
-    ),
     "{gap:t}, which counts as no gain": "{gap}，按没有收益计",
     # goal
-    "the gain costs too much {what:both}": "收益在{what}上的代价过大",
+    "the gain costs too much {what:both}": "为收益付出的{what}代价过大",
     "{metric:code} {before:n} -> {after:n}{work:work} is {better:t} "
     "(at least {least:n} % wanted)": (
         "{metric} {before} -> {after}{work}，{better}（要求至少 {least} %）"
@@ -67,7 +69,7 @@ _BUDGET = {
         "最优为 {best}，节省 {saved} MiB（要求至少 {least}）"
     ),
     "best is {best}": "最优为 {best}",
-    "{count:n} {what:counted}": "{count} 个{what}",
+    "{count:n} {what:counted}": "{count} 个变体{what}",
     "its reserved memory exceeds the cap although the allocated fits": (
         "已分配内存未超限，但预留内存超过上限"
     ),
@@ -98,6 +100,8 @@ _BUDGET = {
     ),
     "it did not succeed (status {status:status})": "运行没有成功（状态：{status}）",
     "the change was not in effect": "改动没有生效",
+    "it has no name": "没有名称",
+    "its name is given twice": "名称重复",
     "its loss is NaN or infinite": "其损失为 NaN 或无穷大",
     "its memory was measured in another way": "其内存的测量方式不同",
     "{metrics:codes} was not measured": "{metrics} 没有测量",
@@ -117,12 +121,12 @@ _GUARDS = {
     "the change was not in effect| ({detail:s})|, so what was measured says nothing about it": (
         "改动没有生效（{detail}），测量值不能说明问题"
     ),
-    "without it: {rest:t}": "若不计此项：{rest}",
+    "without it: {rest:text}": "若不计此项：{rest}",
     "{failed:n} of {all:n} repeats did not succeed": "{all} 次重复中有 {failed} 次没有成功",
     "{failed:n} of {all:n} repeats did not succeed| ({error:s})": (
         "{all} 次重复中有 {failed} 次没有成功（{error}）"
     ),
-    "what succeeded: {rest:t}": "成功的部分：{rest}",
+    "what succeeded: {rest:text}": "成功的部分：{rest}",
     # a close
     "qualified: |none": "合格的候选：无",
     "qualified: {variants:any}": "合格的候选：{variants}",
@@ -159,7 +163,7 @@ _INTERVALS = {
     ),
     "this machine is too noisy for a verdict: {shown:t}": "机器噪声过大，不足以得出结论：{shown}",
     "measure when it is quiet": "请在空闲时重新测量",
-    "by its point values: {rest:t}": "仅按点值：{rest}",
+    "by its point values: {rest:text}": "仅按点值：{rest}",
     "some steps of the {who:role} stall: by its mean step it is {slower:n} % slower than by its "
     "usual one": "{who}的部分步骤出现停顿：按均值比其通常的单步慢 {slower} %",
     "the plain means say {ms:n} ms {way:way}, the pairs measured side by side {pct:n} % "

@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 _BOTTLENECKS = {
     "{share:n} of a step waits for data": "单步有 {share} 在等待数据",
-    "{share:n} of a profiled step {what:t}": "追踪步有 {share} 的时间{what}",
-    "communicates while nothing computes": "在通信且没有任何计算",
-    "copies while nothing computes": "在拷贝且没有任何计算",
+    "{share:n} of a profiled step {what:t}": "追踪步有 {share} 的时间只在{what}",
+    "communicates while nothing computes": "通信，没有计算",
+    "copies while nothing computes": "拷贝，没有计算",
     "{who:who} in {busy:n} of a profiled step; most of the rest ({share:n}) is {cause:idle}": (
         "追踪步中{who}的时间占 {busy}；其余大部分（{share}）为{cause}"
     ),
@@ -110,7 +110,7 @@ _HYPOTHESIS = {
 
 _MOVED = {
     "not known: there are no phases of both": "未知：没有两侧的阶段数据",
-    "{phase:phase} grew by {ms:n}": "{phase}增加了 {ms}",
+    "{phase:phase} grew by {ms:n}": "{phase}阶段增加了 {ms}",
     "not known of time ({count:n} repeat{s:plural} of both)": "时间未知（两侧只有 {count} 次重复）",
     "{after:phase} instead of {before:phase} takes the most time": (
         "最耗时的阶段由{before}变为{after}"

@@ -7,7 +7,7 @@ a gap may hold is its kind:
 - ``n``: a number with its unit, where it has one;
 - ``code``: a code, the name of a metric, or a path; ``codes``: several;
 - ``any``: whatever it is;
-- ``t``: sentences that are known themselves, and are translated;
+- ``t``: a sentence that is known itself, and is translated; ``text``: several;
 - ``counts``: how many runs ended how, which is translated, too;
 - ``s``: sentences, which stay as they are where they are not known;
 - else a vocabulary.
@@ -23,7 +23,7 @@ from string import Formatter
 
 SEAM = "|"
 # Names are bounded, so that a long text with many places to break it is soon given up.
-_NAME = "(?:(?!; |: ).){1,100}"
+_NAME = r"(?:(?!; |: |\), ).){1,100}"
 _KINDS = {
     "": _NAME,
     "n": r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|inf|nan)(?: ?(?:%|ms|MiB))?",
@@ -32,10 +32,11 @@ _KINDS = {
     "counts": r"\d+ [a-z]+(?:, \d+ [a-z]+)*",
     "any": ".+",
     "t": ".+",
+    "text": ".+",
     "s": ".+",
 }
-_ENDLESS = ("", "any", "t", "s")
-_TRANSLATED = ("t", "s", "counts")
+_ENDLESS = ("", "any", "t", "text", "s")
+_SENTENCE, _SENTENCES = ("t", "counts"), ("text", "s")
 
 Vocabulary = Mapping[str, str]
 Translate = Callable[[str], str | None]
@@ -70,11 +71,12 @@ class Pattern:
             return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
         return _KINDS[kind] + (lazy if kind in _ENDLESS else "")
 
-    def translated(self, text: str, translate: Translate) -> str | None:
+    def translated(self, text: str, one: Translate, several: Translate) -> str | None:
         """The sentence in Chinese, or None where it is another one.
 
         Args:
-            translate: gives known sentences in Chinese, and None for others.
+            one: gives a known sentence in Chinese, and None for others.
+            several: the same of sentences between semicolons.
         """
         if self._fixed not in text:
             return None
@@ -83,16 +85,18 @@ class Pattern:
             if match is None:
                 return None
             gaps = {
-                field: self._filled(self._kinds[field], value, translate)
+                field: self._filled(self._kinds[field], value, one, several)
                 for field, value in match.groupdict().items()
             }
             if None not in gaps.values():
                 return self.chinese.format(**gaps)
         return None
 
-    def _filled(self, kind: str, value: str, translate: Translate) -> str | None:
-        if kind in _TRANSLATED:
-            known = translate(value)
+    def _filled(self, kind: str, value: str, one: Translate, several: Translate) -> str | None:
+        if kind in _SENTENCE:
+            return one(value)
+        if kind in _SENTENCES:
+            known = several(value)
             return value if known is None and kind == "s" else known
         if kind == "codes":
             return value.replace(" and ", ", ")
