@@ -7,7 +7,7 @@ import pytest
 from paired_blocks import normal_ratios, pairs_from
 
 from trainperf_mlflow.analysis.gate import Pair, gated
-from trainperf_mlflow.analysis.noise import disturbances, usual_reference_ms
+from trainperf_mlflow.analysis.noise import disturbances, usual_references_ms
 from trainperf_mlflow.analysis.paired import estimate_time
 from trainperf_mlflow.results.repeats import Watch
 from trainperf_mlflow.results.values import BlockValues
@@ -75,13 +75,30 @@ def test_a_wait_that_the_signal_is_without_disturbs_no_pair(waits_count: bool, l
     assert len(gated(pairs, waits_count).pairs) == left
 
 
-def test_a_core_that_is_slow_most_of_the_time_is_still_told_from_a_fast_one() -> None:
-    watches = [SLOW.model_copy(update={"reference_ms": (0.45, 0.45)})] * 7 + [QUIET] * 3
-    usual = usual_reference_ms(watches)
-    assert usual == pytest.approx(0.3)
+def watched_blocks(references_ms: list[float]) -> list[BlockValues]:
     block = pairs_from([[0.0]])[0].baseline
-    codes = [disturbances(block.model_copy(update={"watch": w}), usual) for w in watches]
-    assert codes == [("slow_core",)] * 7 + [()] * 3
+    return [
+        block.model_copy(update={"started_at": float(place), "watch": Watch(reference_ms=(ms, ms))})
+        for place, ms in enumerate(references_ms)
+    ]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_core_that_is_slow_most_of_the_time_is_still_told_from_a_fast_one(order: int) -> None:
+    times = ([0.45] * 7 + [0.3] * 3)[::order]
+    blocks = watched_blocks(times)
+    usual = usual_references_ms(blocks)
+    assert usual == [pytest.approx(0.3)] * 10
+    codes = [disturbances(block, ms) for block, ms in zip(blocks, usual, strict=True)]
+    assert codes == [("slow_core",) if ms == 0.45 else () for ms in times]
+
+
+def test_a_clock_that_falls_for_good_is_usual_after_a_while() -> None:
+    blocks = watched_blocks([0.3] * 30 + [0.4] * 70)
+    usual = usual_references_ms(blocks[::-1])[::-1]
+    slow = [bool(disturbances(block, ms)) for block, ms in zip(blocks, usual, strict=True)]
+    assert not any(slow[:30])
+    assert not any(slow[30 + 12 :])
 
 
 @pytest.mark.parametrize("share", [0.2, 0.35, 0.5])

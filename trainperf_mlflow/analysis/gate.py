@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trainperf_mlflow.analysis.noise import disturbances, usual_reference_ms
+from trainperf_mlflow.analysis.noise import disturbances, usual_references_ms
 from trainperf_mlflow.analysis.sequential import MIN_PROCESS_PAIRS
 from trainperf_mlflow.results.values import BlockValues
 
@@ -44,11 +44,10 @@ def gated(pairs: Sequence[Pair], waits_count: bool) -> Gated:
     Args:
         waits_count: whether a wait for a core disturbs; not where the signal is without it.
     """
-    usual_ms = usual_reference_ms(block.watch for pair in pairs for block in pair[1:])
-    hit = [
-        tuple(_disturbed(block, usual_ms, waits_count) for block in (pair.baseline, pair.candidate))
-        for pair in pairs
-    ]
+    blocks = [block for pair in pairs for block in (pair.baseline, pair.candidate)]
+    usual = usual_references_ms(blocks)
+    found = [_disturbed(*known, waits_count) for known in zip(blocks, usual, strict=True)]
+    hit = list(zip(found[::2], found[1::2], strict=True))
     clean = [pair for pair, sides in zip(pairs, hit, strict=True) if not any(sides)]
     disturbed = len(pairs) - len(clean)
     if not disturbed:

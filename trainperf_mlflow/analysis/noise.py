@@ -30,6 +30,8 @@ COMPANY_CORES = 0.25
 # because another guest of the host works on its other hardware thread. Measured on such a core:
 # 97 % of the blocks that were slower than usual by 5 %, with any factor from 1.1 to 1.2.
 SLOW_REFERENCE = 1.15
+# What is usual is read from so many blocks around one: some 15 s, longer than most disturbances.
+REFERENCE_BLOCKS = 24
 Level = Literal["quiet", "noisy", "unfit"]
 _HOT = ("heat", "hardware slowdown", "power brake")
 
@@ -84,11 +86,25 @@ CAUSES: dict[str, Cause] = {
 }
 
 
-def usual_reference_ms(watches: Iterable[Watch | None]) -> float | None:
-    """What the reference computation takes while nothing slows the core: the lower quartile, since
-    half of the time and more something may."""
-    known = [ms for watch in watches if watch and watch.reference_ms for ms in watch.reference_ms]
-    return quantiles(known, n=4, method="inclusive")[0] if known else None
+def usual_references_ms(blocks: Sequence[Block] | Sequence[BlockValues]) -> list[float | None]:
+    """What the reference computation takes around each block while nothing slows the core; None
+    where no reference is known.
+
+    The lower quartile, because something may slow it for half of the time and more, of the
+    readings around it, because clocks change for good as a machine grows warm.
+    """
+    order = sorted(range(len(blocks)), key=lambda index: blocks[index].started_at)
+    usual: list[float | None] = [None] * len(blocks)
+    for place, index in enumerate(order):
+        first = max(0, min(place - REFERENCE_BLOCKS // 2, len(order) - REFERENCE_BLOCKS))
+        near = (blocks[other].watch for other in order[first : first + REFERENCE_BLOCKS])
+        known = [ms for watch in near if watch and watch.reference_ms for ms in watch.reference_ms]
+        usual[index] = lower_quartile(known) if known else None
+    return usual
+
+
+def lower_quartile(values: Sequence[float]) -> float:
+    return quantiles(values, n=4, method="inclusive")[0]
 
 
 def slow_share(references_ms: Sequence[float]) -> float:
@@ -99,7 +115,7 @@ def slow_share(references_ms: Sequence[float]) -> float:
     """
     if len(references_ms) < 2:
         return 0.0
-    usual_ms = quantiles(references_ms, n=4, method="inclusive")[0]
+    usual_ms = lower_quartile(references_ms)
     return fmean(ms > SLOW_REFERENCE * usual_ms for ms in references_ms)
 
 
@@ -136,8 +152,7 @@ def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise 
     blocks = _measured(variants)
     if not blocks:
         return None
-    usual_ms = usual_reference_ms(block.watch for block in blocks)
-    seen = [disturbances(block, usual_ms) for block in blocks]
+    seen = [disturbances(*known) for known in zip(blocks, usual_references_ms(blocks), strict=True)]
     disturbed = sum(map(bool, seen))
     company = [cores for block in blocks if (cores := _company(block)) >= COMPANY_CORES]
     noisy = max(disturbed, len(company)) > NOISY_SHARE * len(blocks)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -17,9 +18,10 @@ from typing import Any, Protocol
 
 from trainperf_mlflow.analysis.noise import (
     MOST_AGAIN,
+    REFERENCE_BLOCKS,
     again_budget,
     to_measure_again,
-    usual_reference_ms,
+    usual_references_ms,
 )
 from trainperf_mlflow.errors import Interrupted, TrainperfError
 from trainperf_mlflow.measurement import pace
@@ -27,7 +29,7 @@ from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.protocol import Warmed
 from trainperf_mlflow.measurement.schedule import Isolation, Round, paired_rounds
 from trainperf_mlflow.results.record import Record, Status
-from trainperf_mlflow.results.repeats import Block, Repeat, Watch
+from trainperf_mlflow.results.repeats import Block, Repeat
 from trainperf_mlflow.results.study import Variant, Workload
 
 # A repeat that takes longer hangs; a study with a time budget uses that instead.
@@ -123,7 +125,7 @@ class _Conductor:
         self._warmup = job.warmup_steps
         self._steps = job.steps_per_block
         self._budget = again_budget(job.repeats * job.blocks * len(job.variants))
-        self._watches: list[Watch | None] = []  # of all blocks so far
+        self._recent: deque[Block] = deque(maxlen=REFERENCE_BLOCKS)
         self._usual_ms: float | None = None  # of the reference computation
 
     def round(self, planned: Round) -> Iterator[Repeat]:
@@ -192,8 +194,8 @@ class _Conductor:
         were disturbed, and neither they nor the study have been so too often."""
         blocks = [attempt.latest for attempt in attempts if not attempt.ended]
         latest = [block for block in blocks if block is not None]
-        self._watches += [block.watch for block in latest]
-        self._usual_ms = usual_reference_ms(self._watches)
+        self._recent += latest
+        self._usual_ms = next(reversed(usual_references_ms(list(self._recent))), None)
         disturbed = to_measure_again(latest, self._usual_ms)
         if again >= MOST_AGAIN or self._budget <= 0 or not disturbed:
             return False

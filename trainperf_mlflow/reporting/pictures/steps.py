@@ -11,7 +11,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from trainperf_mlflow.analysis.noise import disturbances, usual_reference_ms
+from trainperf_mlflow.analysis.noise import disturbances, usual_references_ms
 from trainperf_mlflow.analysis.signal import block_values
 from trainperf_mlflow.reporting.pictures.style import (
     INK,
@@ -109,10 +109,10 @@ def any_given(values: Sequence[float | None]) -> bool:
 
 def _points(repeats: Sequence[Repeat], per_sample: bool) -> tuple[list[Point], int]:
     found, strange = [], 0
-    usual_ms = usual_reference_ms(block.watch for repeat in repeats for block in repeat.blocks)
+    usual = iter(usual_references_ms([block for repeat in repeats for block in repeat.blocks]))
     for repeat in repeats:
         share = repeat.samples_per_step or 1.0 if per_sample else 1.0
-        for block in repeat.blocks:
+        for block, usual_ms in zip(repeat.blocks, usual, strict=False):
             steps = [step / share for step in block.step_ms]
             numbers = (block.started_at, block.wall_ms, *steps)
             if not steps or not all(map(math.isfinite, numbers)) or block.wall_ms <= 0:
