@@ -12,6 +12,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from trainperf_mlflow.api.calibrating import DEFAULT_REPEATS
 from trainperf_mlflow.cli import cli
@@ -148,6 +149,14 @@ def defaults_in_help(command: str) -> dict[str, str]:
         if told:
             found[option.name or ""] = told[1]
     return found
+
+
+def test_no_help_shows_what_is_none_of_the_users_words() -> None:
+    for words in ([], *([name] for name in cli.commands)):
+        shown = CliRunner().invoke(cli, [*words, "--help"])
+        assert shown.exit_code == 0, shown.output
+        strange = re.findall(r"None|Sentinel|UNSET|<class|object at", shown.stdout)
+        assert strange == [], (words, strange)
 
 
 @pytest.mark.parametrize("command", ["measure", "calibrate", "estimate"])

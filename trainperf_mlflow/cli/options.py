@@ -33,7 +33,10 @@ class Group(click.Group):
 
 
 class Count(click.IntRange):
-    """A whole number; an empty text is unset, as all parameters of the MLproject are."""
+    """A whole number from 1 on; an empty text is unset, as all parameters of the MLproject are."""
+
+    def __init__(self) -> None:
+        super().__init__(min=1)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "" and param is not None and ctx is not None:

@@ -12,7 +12,7 @@ from trainperf_mlflow.cli.options import Command, Count
 @click.argument("other", metavar="[FILE2]", required=False)
 @click.option(
     "--top",
-    type=Count(min=1),
+    type=Count(),
     default=10,
     metavar="N",
     help="How many kernels and operators to list.  [default: 10]",
