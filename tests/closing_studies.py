@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from recorded_studies import BEGAN, a_repeat, a_study
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
-from trainperf_mlflow.results.repeats import Block, Repeat
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import Block, Convergence, Repeat
 from trainperf_mlflow.results.study import Study, Variant, Workload
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.explaining import PHASE_MEMORY_FILE, TRACE_EVIDENCE_FILE
@@ -86,8 +88,8 @@ def measured_repeat(study_id: str, variant: str, index: int, **fields: Any) -> R
         index,
         **{
             "blocks": tuple(a_block(index, block, step_ms + block / 10) for block in range(6)),
-            "peak_mem_mb": PEAKS[variant],
-            "eval_loss": EVAL_LOSSES[variant],
+            "peak_mem_mb": PEAKS.get(variant, PEAKS["checkpoint"]),
+            "eval_loss": EVAL_LOSSES.get(variant, EVAL_LOSSES["checkpoint"]),
             "quality_checked": True,
             "effects": (),
             **fields,
@@ -102,19 +104,42 @@ def record_closable(
     repeats: int = 1,
     explained: bool = True,
     change: dict[str, dict[str, Any]] | None = None,
+    trained: Mapping[str, Sequence[float | None]] | None = None,
     **fields: Any,
 ) -> Recorder:
-    """A study under a budget; ``change`` are fields of the repeats by variant."""
+    """A study under a budget.
+
+    Args:
+        change: fields of the repeats by variant.
+        trained: by variant, the eval losses of its longer training; None: it diverged.
+    """
+    if trained:
+        fields["plan"] = {"study": name, "repeats": 3, "seed": 42, "convergence_steps": 200}
     recorder = Recorder.start(store, closable_study(name, **fields))
     for index in range(repeats):
-        for variant in PEAKS:
+        for variant in (planned.name for planned in recorder.study.variants):
             own = (change or {}).get(variant, {})
             recorder.record_repeat(measured_repeat(recorder.study_id, variant, index, **own))
+    for variant, losses in (trained or {}).items():
+        for index, loss in enumerate(losses):
+            recorder.keep_convergence(variant, trained_run(index, loss))
     comparison = decide_study(recorder.study, recorder.values())
     assert recorder.finish_study(comparison, "note")
     if explained:
         explain(store, recorder)
     return recorder
+
+
+def trained_run(index: int, loss: float | None) -> Convergence:
+    return Convergence(
+        index=index,
+        seed=42 + index,
+        status=Status.DIVERGED if loss is None else Status.OK,
+        error="the loss became nan in step 7" if loss is None else None,
+        steps=200,
+        eval_loss=loss,
+        quality_checked=True,
+    )
 
 
 def explain(store: Store, recorder: Recorder) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from closing_studies import a_block, add_regression, artifact_of, record_closable
+from closing_studies import BASE, a_block, add_regression, artifact_of, record_closable
 from made_reports import PUBLISHED, document
 from recorded_studies import a_store, clean_surroundings, record
 
@@ -20,10 +20,22 @@ from trainperf_mlflow.evidence.formats import closing, parse
 from trainperf_mlflow.evidence.manifest import Manifest
 from trainperf_mlflow.reporting.closing import closure_text
 from trainperf_mlflow.results.repeats import Block
+from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.store import Store
 
 FILES = (names.MANIFEST_FILE, names.CLOSING_FILE, names.HANDOFF_FILE)
+
+
+BASELINE = (3.0, 3.1, 3.2)
+TRAINED = {
+    "baseline": BASELINE,
+    "same": BASELINE,
+    "worse": tuple(loss + 0.3 for loss in BASELINE),
+    "diverged": (3.0, 3.1, None),
+    "open": (3.0, 3.9, 2.4),
+}
+REASONS = {"worse": "eval_loss_constraint_broken", "diverged": "candidate_diverged"}
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +199,49 @@ def test_a_regression_that_does_not_accept_keeps_the_study_at_tune(store: Store)
     add_regression(store, study_id, "reject")
     found = closed_json(store, study_id, "--check")
     assert found["candidates"][0]["missing_evidence"] == ["regression_acceptance"]
+
+
+def test_a_candidate_that_longer_training_shows_to_fail_is_rejected_and_the_handoff_says_why(
+    store: Store,
+) -> None:
+    variants = tuple(
+        Variant(
+            name=name,
+            role="baseline" if name == "baseline" else "candidate",
+            config={**BASE, "checkpoint": name != "baseline"},
+            changed={} if name == "baseline" else {"checkpoint": True},
+        )
+        for name in TRAINED
+    )
+    study_id = record_closable(
+        store, "trained", explained=False, variants=variants, trained=TRAINED
+    ).study_id
+    closed = tp.close(study_id, "trained-v1", tracking_uri=store.tracking_uri)
+    failed = {record["name"]: record["failed_gates"] for record in closed.candidates}
+    assert failed == {
+        name: ["longer_training"] if name in REASONS else []
+        for name in TRAINED
+        if name != "baseline"
+    }
+    assert "longer_training_does_not_show_whether_it_ends_as_well" in closed.limitations
+    handoff = tp.load_handoff(study_id, tracking_uri=store.tracking_uri)
+    for candidate in handoff.candidates:
+        verdict = {"open": "not_shown"}.get(candidate.name, candidate.name)
+        assert candidate.longer_training is not None
+        assert candidate.longer_training.verdict == verdict
+        assert candidate.decision == ("reject" if candidate.name in REASONS else "tune")
+    tags = {
+        run.data.tags.get(names.VARIANT): run.data.tags
+        for run in store.client.search_runs([store.experiment_id])
+        if run.data.tags.get(names.PARENT_RUN_ID) == study_id
+    }
+    for name, reason in REASONS.items():
+        assert tags[name][names.REASON] == reason
+        assert tags[name][names.ROLLBACK] == "true"
+    assert "worse by over 0.01" in closed.text
+    assert "with seed 44, with which the baseline's did not" in closed.text
+    # The file with every seed's losses is held by the manifest.
+    assert "convergence" in {a.role for a in manifest_of(store, study_id).artifacts}
 
 
 def test_check_writes_nothing(store: Store) -> None:
@@ -509,6 +564,6 @@ def test_a_study_that_is_open_has_no_handoff(store: Store) -> None:
 
 
 def test_the_format_that_is_written_is_the_one_that_is_imported() -> None:
-    from trainperf_mlflow.evidence.closing import SCHEMA
+    from trainperf_mlflow.evidence.closing_report import SCHEMA
 
     assert closing.SCHEMA == SCHEMA

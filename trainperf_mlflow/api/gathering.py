@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
 from trainperf_mlflow.errors import EvidenceError, PlanError
-from trainperf_mlflow.evidence.closing_report import Regression
+from trainperf_mlflow.evidence.closing_report import Basis, Confidence, Regression
 from trainperf_mlflow.evidence.exported import Exported
 from trainperf_mlflow.evidence.gates import BUDGET_POLICIES, Closable
 from trainperf_mlflow.evidence.manifest import (
@@ -29,6 +29,7 @@ from trainperf_mlflow.evidence.reading import parse_document
 from trainperf_mlflow.evidence.scope import scope_report
 from trainperf_mlflow.results.comparison import Comparison
 from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.results.repeats import StudyConvergence
 from trainperf_mlflow.results.study import Study
 from trainperf_mlflow.results.values import VariantValues
 
@@ -223,6 +224,7 @@ class Gathered:
             profiles=_summaries(folders, PROFILE_FILE),
             phases=_summaries(folders, PHASES_FILE),
             scope=None if scope is None else self._scope(scope),
+            scope_basis=None if scope is None else _scope_basis(scope),
             pressure=None
             if pressure is None
             else (pressure.study_id, self._exported(pressure, decided=False).config()),
@@ -232,11 +234,16 @@ class Gathered:
     def _exported(self, study: StudyRuns, *, decided: bool = True) -> Exported:
         from trainperf_mlflow.decisions.study import decide_study
         from trainperf_mlflow.tracking import names
+        from trainperf_mlflow.tracking.convergence import with_convergence
         from trainperf_mlflow.tracking.queries import variants_of
 
         described = study_of(self.files, study)
+        folder = self.files.folder(study.run)
         variants = variants_of(described, study.runs)
-        path = self.files.folder(study.run) / names.COMPARISON_FILE
+        if (folder / names.CONVERGENCE_FILE).is_file():
+            trained = _parsed(folder / names.CONVERGENCE_FILE, StudyConvergence.from_json)
+            variants = with_convergence(variants, trained.variants)
+        path = folder / names.COMPARISON_FILE
         if path.is_file():
             comparison = _parsed(path, Comparison.from_json)
         elif decided:
@@ -342,4 +349,23 @@ def _regression(study: StudyRuns) -> Regression:
         candidate=study.tags.get(names.BEST_CANDIDATE),
         decision=study.tags.get(names.DECISION),
         reason=study.tags.get(names.REASON),
+        confidence=_confidence(study),
     )
+
+
+def _scope_basis(study: StudyRuns) -> Basis:
+    from trainperf_mlflow.tracking import names
+
+    return Basis(
+        what="activation_scope",
+        study_id=study.study_id,
+        decision=study.tags.get(names.DECISION, ""),
+        confidence=_confidence(study) or "unconfirmed",
+    )
+
+
+def _confidence(study: StudyRuns) -> Confidence | None:
+    from trainperf_mlflow.tracking import names
+
+    found = study.tags.get(names.CONFIDENCE)
+    return next((known for known in get_args(Confidence) if known == found), None)

@@ -24,14 +24,16 @@ QUALIFICATION_GATES: MappingProxyType[str, float] = MappingProxyType(
     }
 )
 # A candidate that fails one of these is rejected; one that fails another gate can be tuned.
-HARD_GATES = frozenset({"run_status", "loss_delta", "memory_budget"})
+HARD_GATES = frozenset({"run_status", "loss_delta", "memory_budget", "longer_training"})
+# What a longer training showed that keeps a candidate from its adoption; ours, not the source's.
+_ENDED_BADLY = ("worse", "diverged")
 
 
 class CandidateQualification(Record):
     """A candidate against the gates; None is what could not be computed.
 
-    ``failed_gates``: run_status, memory_budget, loss_delta (hard), memory_saving,
-    throughput_ratio. ``missing_evidence`` names what the gates or the caller lack.
+    ``failed_gates``: run_status, memory_budget, loss_delta, longer_training (hard),
+    memory_saving, throughput_ratio. ``missing_evidence`` names what the gates or the caller lack.
     """
 
     name: str
@@ -41,6 +43,8 @@ class CandidateQualification(Record):
     memory_saving_mb: float | None
     throughput_ratio: float | None
     loss_delta: float | None  # candidate - baseline: higher is worse
+    # The verdict on where it leads; None where nobody asked.
+    longer_training: str | None = None
 
 
 class Qualification(Record):
@@ -66,7 +70,7 @@ def qualify_memory_candidates(
 
     Args:
         candidates: baseline and candidates as in ``summarize_memory_strategies``,
-            measured without a profiler.
+            measured without a profiler; ``longer_training`` is the verdict where there is one.
         feasible_names: who keeps the memory budget; None where no budget was decided.
         missing_evidence: by candidate, what the caller lacks (``profile_trace``, ...).
         gates: the three gates.
@@ -138,6 +142,9 @@ def qualify_candidate(
                 lacking.append(name)
             elif not _passes(gate, value, gates):
                 failed.append(gate)
+    trained = candidate.get("longer_training")
+    if trained in _ENDED_BADLY:
+        failed.append("longer_training")
     if feasible is None:
         lacking.append("memory_budget")
     elif not feasible:
@@ -155,6 +162,7 @@ def qualify_candidate(
         memory_saving_mb=saving,
         throughput_ratio=ratio,
         loss_delta=loss,
+        longer_training=trained,
     )
 
 

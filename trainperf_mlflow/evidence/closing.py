@@ -36,14 +36,17 @@ from trainperf_mlflow.evidence.closing_report import (
     Validation,
     Verdict,
 )
+from trainperf_mlflow.evidence.confidence import confidence_text, rests_on, weakest
 from trainperf_mlflow.evidence.exported import Exported, rounded_means
-from trainperf_mlflow.evidence.gates import Closable, contradicted, qualify
+from trainperf_mlflow.evidence.gates import Closable, contradicted, longer_training, qualify
 from trainperf_mlflow.evidence.identity import same_under_pressure
 from trainperf_mlflow.evidence.imported import BASELINE, exported_block
 from trainperf_mlflow.evidence.manifest import Manifest
 from trainperf_mlflow.results.decision import Decision
 
 POLICY = "qualification"
+# Why a candidate that trained on and did not end as well is rejected.
+_ENDED_BADLY = {"worse": "eval_loss_constraint_broken", "diverged": "candidate_diverged"}
 
 
 def close_study(found: Closable, manifest: Manifest, manifest_sha256: str) -> ClosingReport:
@@ -59,6 +62,7 @@ def close_study(found: Closable, manifest: Manifest, manifest_sha256: str) -> Cl
     pressure = _pressure(found, manifest, config)
     qualification = qualify(found)
     profile = _profile(found, manifest)
+    bases = rests_on(found, qualification.qualified_candidates)
     verdict = Verdict(
         decision=qualification.decision,
         reason=qualification.reason,
@@ -98,37 +102,48 @@ def close_study(found: Closable, manifest: Manifest, manifest_sha256: str) -> Cl
         standard_metrics=_standard_metrics(exported),
         missing_evidence=tuple(_missing(found, qualification)),
         limitations=tuple(_limitations(found, manifest)),
+        longer_training=longer_training(found),
+        confidence=weakest(bases),
+        rests_on=bases,
         trainperf=exported_block(exported.study),
     )
 
 
-def decision_of(report: ClosingReport, confidence: Any) -> Decision:
-    """The close's decision on the study, as its run is tagged with it."""
+def decision_of(report: ClosingReport, measured: Any) -> Decision:
+    """The close's decision on the study, as its run is tagged with it.
+
+    Args:
+        measured: the confidence of the measured decision, for a report that has none itself.
+    """
     verdict = report.decision
     accepted = ", ".join(report.accepted) or "none"
+    parts = [REASONS[verdict.reason].en, f"qualified: {accepted}"]
+    parts += [f"{name}: {check.text}" for name, check in report.longer_training.items()]
+    parts += [confidence_text(report)] if report.rests_on else []
     return Decision(
         **verdict.model_dump(),
-        text=f"{REASONS[verdict.reason].en}; qualified: {accepted}",
+        text="; ".join(parts),
         rollback=verdict.decision == "reject",
         policy=POLICY,
         numbers=report.gates,
-        confidence=confidence,
+        confidence=report.confidence or measured,
     )
 
 
-def decision_on(record: CandidateQualification, gates: Mapping[str, float]) -> Decision:
+def decision_on(record: CandidateQualification, report: ClosingReport) -> Decision:
     """The close's decision on one candidate."""
-    reason = qualification_reason([record])
+    reason = _ENDED_BADLY.get(record.longer_training or "") or qualification_reason([record])
+    trained = report.longer_training.get(record.name)
     values = ("memory_saving_mb", "throughput_ratio", "loss_delta")
     known = {key: value for key in values if (value := getattr(record, key)) is not None}
     return Decision(
         decision=record.decision,
         reason=reason,
-        text=gates_text(record),
+        text="; ".join([gates_text(record), *([trained.text] if trained else [])]),
         next_action=REASONS[reason].next_action,
         rollback=record.decision == "reject",
         policy=POLICY,
-        numbers={**gates, **known},
+        numbers={**report.gates, **known},
     )
 
 
@@ -163,6 +178,8 @@ def _limitations(found: Closable, manifest: Manifest) -> Iterable[str]:
         yield "runs_were_imported_and_not_paired"
     if any(v.peak_mem_source == "tensor_tracker" for v in exported.variants):
         yield "memory_is_that_of_tracked_tensors_and_not_of_an_accelerator"
+    if any(check.verdict == "not_shown" for check in longer_training(found).values()):
+        yield "longer_training_does_not_show_whether_it_ends_as_well"
     if not all(v.quality_checked for v in exported.variants):
         yield "quality_was_not_checked_on_held_out_text"
     baseline = next(v for v in exported.variants if v.role == "baseline")

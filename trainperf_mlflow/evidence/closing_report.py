@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from trainperf_mlflow.decisions.activation_scope import ActivationScope
 from trainperf_mlflow.decisions.qualification import CandidateQualification
 from trainperf_mlflow.evidence.manifest import SEMANTIC_ID, Entry, Sha256
 from trainperf_mlflow.results.assessment import Assessment
+from trainperf_mlflow.results.estimates import ConvergenceCheck
 from trainperf_mlflow.results.record import Record
 
 SCHEMA: Final = "profiling-optimization-benchmark/v1"
+Confidence = Literal["confirmed", "unconfirmed", "unfit"]
 # Only what was measured without a profiler is ever weighed.
 EVIDENCE_ROLES = {
     "adoption_metrics": "unprofiled_repeated_measurements",
@@ -62,6 +64,17 @@ class Regression(Record):
     candidate: str | None = None  # None: of the study as a whole
     decision: str | None = None
     reason: str | None = None
+    confidence: Confidence | None = None
+
+
+class Basis(Record):
+    """A decision that the close rests on; one of the scope is told, but bears no adoption."""
+
+    what: Literal["measured", "regression", "activation_scope"]
+    study_id: str
+    candidate: str | None = None  # None: of the study as a whole
+    decision: str
+    confidence: Confidence
 
 
 class ScopeBoundary(Record):
@@ -128,6 +141,10 @@ class ClosingReport(Record):
     standard_metrics: dict[str, dict[str, JsonValue]]
     missing_evidence: tuple[str, ...]
     limitations: tuple[str, ...]
+    longer_training: dict[str, ConvergenceCheck] = Field(default_factory=dict)  # by candidate
+    # The weakest of what the adoption rests on; None in a close from before this was weighed.
+    confidence: Confidence | None = None
+    rests_on: tuple[Basis, ...] = ()
     trainperf: dict[str, JsonValue]  # what an import needs to make the same study of it
 
     @property

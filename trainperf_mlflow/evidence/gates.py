@@ -7,13 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainperf_mlflow.analysis.compare import compare
+from trainperf_mlflow.analysis.convergence import judged, with_divergence
 from trainperf_mlflow.analysis.side_by_side import contradiction
-from trainperf_mlflow.decisions.qualification import Qualification, qualify_memory_candidates
-from trainperf_mlflow.evidence.closing_report import Regression
+from trainperf_mlflow.decisions.candidate import candidates_of
+from trainperf_mlflow.decisions.qualification import (
+    QUALIFICATION_GATES,
+    Qualification,
+    qualify_memory_candidates,
+)
+from trainperf_mlflow.evidence.closing_report import Basis, Regression
 from trainperf_mlflow.evidence.exported import Exported, candidate_item
 from trainperf_mlflow.evidence.identity import MIN_RUNS
 from trainperf_mlflow.evidence.imported import BASELINE
 from trainperf_mlflow.evidence.reading import Json
+from trainperf_mlflow.results.estimates import ConvergenceCheck
 from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.results.values import VariantValues
 
@@ -29,6 +36,7 @@ class Closable:
     profiles: Mapping[str, Mapping[str, Any]]  # by variant: its trace's summary
     phases: Mapping[str, Mapping[str, Any]]  # by variant: its phases' summary
     scope: Mapping[str, Any] | None = None  # the ladder's report
+    scope_basis: Basis | None = None
     pressure: tuple[str, Json] | None = None  # its study and configuration
     regressions: Sequence[Regression] = field(default=())
 
@@ -49,19 +57,37 @@ def qualify(found: Closable) -> Qualification:
             for candidate in exported.comparison.candidates
             if candidate.evaluation is not None and candidate.evaluation.status == "feasible"
         }
-    items = [_judged(variant, baseline) for variant in exported.variants]
+    trained = longer_training(found)
+    items = [_judged(variant, baseline, trained) for variant in exported.variants]
     return qualify_memory_candidates(
         items, feasible, lacking, phase_report=bool(_with_phases(found))
     )
 
 
-def _judged(variant: VariantValues, baseline: VariantValues) -> Json:
+def longer_training(found: Closable) -> dict[str, ConvergenceCheck]:
+    """What longer training led to, by candidate, held to the gate of the loss."""
+    exported = found.exported
+    baseline = next(v for v in exported.variants if v.role == "baseline")
+    checks = {}
+    for variant in exported.variants:
+        final = compare(baseline, variant, candidates_of(exported.study)).final
+        if variant is not baseline and final is not None:
+            check = judged(final, QUALIFICATION_GATES["maximum_loss_delta"])
+            checks[variant.name] = with_divergence(check, baseline, variant)
+    return checks
+
+
+def _judged(
+    variant: VariantValues, baseline: VariantValues, trained: Mapping[str, ConvergenceCheck]
+) -> Json:
     """A variant as the gates read it; memory that was measured in another way is not compared."""
     item = candidate_item(variant, "peak_memory_mb")
     if variant is baseline:
         return {**item, "name": BASELINE}
     if variant.peak_mem_source != baseline.peak_mem_source:
         item.pop("peak_memory_mb", None)
+    if variant.name in trained:
+        item["longer_training"] = trained[variant.name].verdict
     return item
 
 

@@ -7,8 +7,14 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from trainperf_mlflow.decisions.qualification import CandidateQualification
-from trainperf_mlflow.evidence.closing_report import ClosingReport, DecisionScopes, Verdict
+from trainperf_mlflow.evidence.closing_report import (
+    ClosingReport,
+    Confidence,
+    DecisionScopes,
+    Verdict,
+)
 from trainperf_mlflow.evidence.manifest import SEMANTIC_ID, Entry
+from trainperf_mlflow.results.estimates import ConvergenceCheck
 from trainperf_mlflow.results.record import Record, Setting
 from trainperf_mlflow.results.study import Study
 
@@ -23,6 +29,7 @@ class HandedCandidate(Record):
     changed: dict[str, Setting]
     config: dict[str, Setting]
     qualification: CandidateQualification
+    longer_training: ConvergenceCheck | None = None  # None where nobody asked
 
 
 class Handoff(Record):
@@ -41,6 +48,7 @@ class Handoff(Record):
     baseline_path: str
     profiling_report_path: str
     decision: Verdict
+    confidence: Confidence | None = None
     qualified_candidates: tuple[str, ...]
     baseline_config: dict[str, Setting]
     candidates: tuple[HandedCandidate, ...]
@@ -67,6 +75,7 @@ def make_handoff(
         baseline_path=sources["baseline"].path,
         profiling_report_path=closure.path,
         decision=report.decision,
+        confidence=report.confidence,
         qualified_candidates=report.accepted,
         baseline_config=baseline.config,
         candidates=tuple(
@@ -76,6 +85,7 @@ def make_handoff(
                 changed=variant.changed,
                 config=variant.config,
                 qualification=records[variant.name],
+                longer_training=report.longer_training.get(variant.name),
             )
             for variant in study.variants
             if variant.name in records
