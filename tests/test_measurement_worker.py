@@ -188,7 +188,7 @@ def test_each_worker_is_a_fresh_process_with_the_same_settings(launcher: Launche
     ("factory", "status", "words"),
     [
         ("raises", Status.FAILED, "RuntimeError: no data today"),
-        ("number", Status.FAILED, "TypeError"),
+        ("number", Status.FAILED, "number returned 42"),
         ("fails_in_step", Status.FAILED, "ValueError: bad batch (at worker_tasks.py:"),
         ("text_loss", Status.FAILED, "'0.5' (str)"),
         ("vector_loss", Status.FAILED, "TypeError"),

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from trainperf_mlflow.errors import PlanError
-from trainperf_mlflow.workloads.task import CallableTask, Task, build_task, load_factory, run_step
+from trainperf_mlflow.measurement.worker import describe_error, status_of
+from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.workloads.task import (
+    CallableTask,
+    FactoryError,
+    Task,
+    build_task,
+    load_factory,
+    run_step,
+)
 
 CPU = torch.device("cpu")
 
@@ -157,17 +166,40 @@ def test_a_factory_that_is_no_function_is_refused(own_module: Any) -> None:
         load_factory(f"{name}:factory")
 
 
-def test_what_a_factory_raises_reaches_the_caller_unchanged(own_module: Any) -> None:
-    name = own_module("def factory(config):\n    raise KeyError('mine')\n")
-    with pytest.raises(KeyError, match="mine"):
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "return config['width']",
+            r"KeyError: 'width' at mod_\w+.py:2; .*\(they have x\)",
+        ),
+        ("return {}['x']", r"KeyError: 'x' at .*; mend the factory, or the settings"),
+        ("raise ValueError('too wide')", "ValueError: too wide at .*; mend the factory"),
+        ("raise SystemExit(3)", "SystemExit: 3 at .*; mend the factory"),
+    ],
+)
+def test_what_a_factory_raises_is_told_with_its_name_and_line(
+    own_module: Any, body: str, told: str
+) -> None:
+    name = own_module(f"def factory(config):\n    {body}\n")
+    with pytest.raises(FactoryError, match=f"the factory {name}:factory raised {told}"):
+        build_task(f"{name}:factory", {"x": 1}, 0, CPU, 0)
+
+
+def test_a_factory_that_runs_out_of_memory_is_out_of_memory(own_module: Any) -> None:
+    name = own_module("def factory(config):\n    raise MemoryError('big')\n")
+    with pytest.raises(FactoryError) as raised:
         build_task(f"{name}:factory", {}, 0, CPU, 0)
+    assert status_of(raised.value) is Status.OOM
 
 
-@pytest.mark.parametrize("result", ["3", "None", "torch.nn.Linear(1, 1)", "'text'"])
+@pytest.mark.parametrize("result", ["3", "None", "torch.nn.Linear(1, 1)", "'text'", "dict"])
 def test_a_factory_that_returns_nonsense_is_told_what_came(own_module: Any, result: str) -> None:
     name = own_module(f"import torch\ndef factory(config):\n    return {result}\n")
-    with pytest.raises(TypeError, match=r"returned .* must return a trainperf_mlflow Task"):
+    told = rf"the factory {name}:factory returned .* must return a trainperf_mlflow Task"
+    with pytest.raises(FactoryError, match=told) as raised:
         build_task(f"{name}:factory", {}, 0, CPU, 0)
+    assert describe_error(raised.value) == str(raised.value)
 
 
 def test_an_unknown_built_in_task_is_a_plan_error() -> None:

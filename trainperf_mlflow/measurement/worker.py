@@ -43,7 +43,7 @@ from trainperf_mlflow.messages import encodable
 from trainperf_mlflow.results.record import Setting, Status
 from trainperf_mlflow.results.repeats import Block, Effect
 from trainperf_mlflow.results.study import Variant, Workload
-from trainperf_mlflow.workloads.task import Task, build_task, run_step
+from trainperf_mlflow.workloads.task import FactoryError, Task, build_task, run_step
 
 MAX_ERROR_CHARS = 4000
 LOSSES_AT_ONCE = 100
@@ -296,6 +296,8 @@ def status_of(error: BaseException) -> Status:
     >>> status_of(MemoryError()).value
     'oom'
     """
+    if isinstance(error, FactoryError) and error.__cause__ is not None:
+        return status_of(error.__cause__)
     if isinstance(error, DivergedError):
         return Status.DIVERGED
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
@@ -310,6 +312,8 @@ def status_of(error: BaseException) -> Status:
 
 def describe_error(error: BaseException) -> str:
     """The error in one text: its type, its message, and where it was raised."""
+    if isinstance(error, FactoryError):
+        return encodable(str(error)[:MAX_ERROR_CHARS])
     text = f"{type(error).__name__}: {error}".strip()
     frames = traceback.extract_tb(error.__traceback__)
     if frames:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainperf_mlflow.errors import PlanError
+from trainperf_mlflow.errors import PlanError, TrainperfError
 from trainperf_mlflow.results.record import Setting
 from trainperf_mlflow.workloads.device import use_device
 
@@ -164,8 +164,8 @@ def build_task(
 
     Raises:
         PlanError: the task, its model or its data cannot be had as configured.
-        TypeError: a factory returned neither a ``Task`` nor a callable.
-        Exception: whatever a factory of the user's own raises.
+        FactoryError: a factory of the user's own raised something (its cause), or returned
+            neither a ``Task`` nor a callable.
     """
     use_device(device)
     _seed_everything(seed)
@@ -173,17 +173,42 @@ def build_task(
         from trainperf_mlflow.workloads.causal_lm import build_causal_lm
 
         return build_causal_lm(task, config, seed, device, data_seed)
-    made = load_factory(task)(dict(config))
+    factory = load_factory(task)
+    try:
+        made = factory(dict(config))
+    except TrainperfError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise FactoryError(_factory_failure(task, config, error)) from error
     if isinstance(made, Task):
         return made
-    if isinstance(made, type) and issubclass(made, Task):
-        raise TypeError(f"{task} returned the class {made.__name__}; return an instance of it")
-    if callable(made) and not isinstance(made, nn.Module):
+    if callable(made) and not isinstance(made, (type, nn.Module)):
         return CallableTask(made)
-    raise TypeError(
-        f"{task} returned {_shown(made)}; it must return a trainperf_mlflow Task, "
+    returned = f"the class {made.__name__}" if isinstance(made, type) else _shown(made)
+    raise FactoryError(
+        f"the factory {task} returned {returned}; it must return a trainperf_mlflow Task, "
         "or a callable without arguments that runs one step"
     )
+
+
+class FactoryError(Exception):
+    """What a factory of the user's own did wrong, told so that it needs no traceback."""
+
+
+def _factory_failure(
+    task: str, config: Mapping[str, Setting], error: Exception | SystemExit
+) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    where = f" at {Path(frames[0].filename).name}:{frames[0].lineno}" if frames else ""
+    missing = error.args[0] if isinstance(error, KeyError) and error.args else None
+    if isinstance(missing, str) and missing not in config:
+        remedy = (
+            f"the settings have no {missing!r} (they have {', '.join(config) or 'none'}): "
+            f"give it with --set {missing}=VALUE, or let the factory do without"
+        )
+    else:
+        remedy = "mend the factory, or the settings that it gets"
+    return f"the factory {task} raised {type(error).__name__}: {error}{where}; {remedy}"
 
 
 def is_custom(task: str) -> bool:

@@ -37,7 +37,13 @@ from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.workloads.causal_lm import parse_config
 from trainperf_mlflow.workloads.config import CausalLMConfig
 from trainperf_mlflow.workloads.support import check_compile_mode
-from trainperf_mlflow.workloads.task import CallableTask, Task, build_task, is_custom
+from trainperf_mlflow.workloads.task import (
+    CallableTask,
+    FactoryError,
+    Task,
+    build_task,
+    is_custom,
+)
 
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, EVALUATION)
 # Later micro-steps repeat the second one.
@@ -126,6 +132,9 @@ def _custom_step(task: str, config: Mapping[str, Setting], target: Target, traff
             raise UnsupportedError(ledger.unsupported) from error
         if isinstance(error, TrainperfError):
             raise
+        # What torch raises of a tensor without values is a RuntimeError.
+        if isinstance(error, FactoryError) and not isinstance(error.__cause__, RuntimeError):
+            raise UnsupportedError(str(error)) from error
         raise UnsupportedError(_reason(error)) from error
     if ledger.unsupported is not None:
         raise UnsupportedError(ledger.unsupported)
@@ -157,7 +166,9 @@ def _ledger(target: Target, *, fused: bool = False, traffic: bool = False) -> Le
     )
 
 
-def _reason(error: Exception | SystemExit) -> str:
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FactoryError) and error.__cause__ is not None:
+        error = error.__cause__
     lines = str(error).strip().splitlines() or [""]
     return (
         "the step cannot be followed without the tensors' values "
