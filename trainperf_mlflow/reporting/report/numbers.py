@@ -10,7 +10,7 @@ from trainperf_mlflow.attribution import CATEGORIES, PHASES
 from trainperf_mlflow.decisions.reasons import REASONS
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.losses import loss_lines
-from trainperf_mlflow.reporting.report.material import Material, listed, name, of_repeats, said
+from trainperf_mlflow.reporting.report.material import Material, listed, name, of_repeats
 from trainperf_mlflow.reporting.report.parts import (
     Cell,
     Items,
@@ -360,7 +360,7 @@ def repeats_table(material: Material, words: Words) -> Table:
             Cell(str(repeat.index + 1), numeric=True),
             Cell(
                 words(f"status.{repeat.status.value}"),
-                (said(repeat.error),) if repeat.error else (),
+                (told(repeat.error, words),) if repeat.error else (),
             ),
             *(Cell(number(repeat.metrics.get(m), d), numeric=True) for m, d in metrics),
         )

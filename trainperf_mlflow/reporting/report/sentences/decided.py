@@ -114,6 +114,7 @@ _GUARDS = {
     "with which the baseline did not: {error:s}": (
         "候选在种子 {seeds} 的 {steps} 步训练之内{failure}，基线用同样的种子则没有：{error}"
     ),
+    "published as {status:status}": "原报告中的状态：{status}",
     "no repeat of it ran": "没有任何一次重复运行过",
     "the change was not in effect|, so what was measured says nothing about it": (
         "改动没有生效，测量值不能说明问题"
