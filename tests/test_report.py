@@ -21,7 +21,7 @@ from trainperf_mlflow.cli import cli
 from trainperf_mlflow.decisions import memory_budget, memory_strategy
 from trainperf_mlflow.decisions.reasons import REASONS
 from trainperf_mlflow.errors import Interrupted, PlanError
-from trainperf_mlflow.reporting.report import page, texts
+from trainperf_mlflow.reporting.report import page
 from trainperf_mlflow.reporting.report.content import report_content
 from trainperf_mlflow.reporting.report.material import Material
 from trainperf_mlflow.reporting.report.parts import Table
@@ -216,9 +216,9 @@ def test_the_chinese_report_has_no_english_of_its_own() -> None:
 
 
 def test_every_sentence_is_asked_for_somewhere() -> None:
-    folder = Path(texts.__file__).parent
+    folder = Path(page.__file__).parent
     sources = [*folder.glob("*.py"), *folder.glob("templates/*.html")]
-    code = "".join(path.read_text("utf-8") for path in sources if path.name != "texts.py")
+    code = "".join(path.read_text("utf-8") for path in sources)
     whole = set(re.findall(r"[\"']([a-z0-9_.]+)[\"']", code))
     built = set(re.findall(r"f[\"']([a-z_.]+)\.\{", code))  # f"phase.{phase}"
     built |= set(re.findall(r"words\.of\(\"([a-z]+)\"", code)) | {"category", "phase"}

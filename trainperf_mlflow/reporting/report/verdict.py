@@ -56,7 +56,7 @@ def sure(decision: Decision, words: Words) -> str:
 def next_step(decision: Decision, words: Words) -> str:
     # Going back to the baseline says it already.
     rollback = decision.rollback and not decision.next_action.startswith("restore_baseline")
-    step = name(words.of("next", decision.next_action))
+    step = said(words.of("next", decision.next_action))
     return f"{step}; {words('rollback')}" if rollback else step
 
 
