@@ -25,7 +25,7 @@ def report(
     Args:
         study: a run id, a unique prefix of one, or a study's name (the newest of it).
         format: html, one file that needs nothing else; or markdown, for a pull request.
-        lang: en or zh. What was recorded in words of its own stays as it was recorded.
+        lang: en or zh. Names, errors and the words within pictures stay as they were recorded.
 
     Raises:
         PlanError: there is no such study, format or language, or it is not decided yet, or
