@@ -12,9 +12,11 @@ from torch import nn
 from trainperf_mlflow.measurement.audit import audit
 from trainperf_mlflow.measurement.memory import (
     MIB,
+    AllocatorPeak,
     TensorTracker,
     allocator_peak,
     compiled_step,
+    reset_allocator_peak,
     reset_rss_peak,
     resident_tensors,
     rss_peak_mb,
@@ -222,3 +224,21 @@ def test_a_cpu_has_no_allocator_peak_but_a_resident_one() -> None:
     assert after is not None
     assert after - before > 60
     assert big.sum() > 0
+
+
+def test_peaks_and_retries_are_those_since_the_last_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counters are scripted: warmup retried three times, the measured part once."""
+    counted = {"retries": 3, "peak": 900 * MIB}
+    memory = torch.accelerator.memory
+    for name, made in {
+        "memory_stats": lambda device: {"num_alloc_retries": counted["retries"]},
+        "max_memory_allocated": lambda device: counted["peak"],
+        "max_memory_reserved": lambda device: counted["peak"],
+        "reset_peak_memory_stats": lambda device: counted.update(peak=0),
+        "reset_accumulated_memory_stats": lambda device: counted.update(retries=0),
+    }.items():
+        monkeypatch.setattr(memory, name, made)
+    reset_allocator_peak(torch.device("cuda"))
+    counted["retries"] += 1
+    counted["peak"] = 5 * MIB
+    assert allocator_peak(torch.device("cuda")) == AllocatorPeak(5.0, 5.0, 1)

@@ -37,13 +37,15 @@ class AllocatorPeak(NamedTuple):
 
 
 def reset_allocator_peak(device: torch.device) -> None:
+    """Forget the peaks and the retries so far."""
     if device.type != "cpu":
         with suppress(AttributeError, RuntimeError, NotImplementedError):
             torch.accelerator.memory.reset_peak_memory_stats(device)
+            torch.accelerator.memory.reset_accumulated_memory_stats(device)
 
 
 def allocator_peak(device: torch.device) -> AllocatorPeak | None:
-    """The peak since the last reset; None on a CPU or where the backend keeps no such count."""
+    """Peaks and retries since the last reset; None where the backend keeps no such counts."""
     if device.type == "cpu":
         return None
     try:

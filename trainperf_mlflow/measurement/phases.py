@@ -158,16 +158,16 @@ class _Boundaries:
         ended = time.perf_counter_ns()
         peak = allocator_peak(self._device)
         if peak is not None:
-            self.peaks[phase] = _higher(peak, self.peaks.get(phase))
+            self.peaks[phase] = _together(peak, self.peaks.get(phase))
             reset_allocator_peak(self._device)
         return ended
 
 
-def _higher(peak: AllocatorPeak, known: AllocatorPeak | None) -> AllocatorPeak:
+def _together(peak: AllocatorPeak, known: AllocatorPeak | None) -> AllocatorPeak:
     if known is None:
         return peak
     return AllocatorPeak(
         allocated_mb=max(peak.allocated_mb, known.allocated_mb),
         reserved_mb=max(peak.reserved_mb, known.reserved_mb),
-        alloc_retries=max(peak.alloc_retries, known.alloc_retries),
+        alloc_retries=peak.alloc_retries + known.alloc_retries,
     )
