@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_studies import case, variant
 
-from trainperf_mlflow.decisions.goal import decide, goal_gain
+from trainperf_mlflow.decisions.goal import decide, goal_gain, refuse_unmeasurable
 from trainperf_mlflow.decisions.policies import GOALS
+from trainperf_mlflow.errors import MeasurementError
 
 
 def judged(goal="step_time", base=None, thresholds=None, **tuned):
@@ -156,3 +157,10 @@ def test_a_goal_never_decides_worse_about_a_better_candidate(
         eval_loss=loss - wiser,
     )
     assert RANK[better.decision] >= RANK[one.decision]
+
+
+def test_a_goal_without_a_number_on_the_device_is_told_before_measuring():
+    with pytest.raises(MeasurementError, match="peak_reserved has no number on cpu"):
+        refuse_unmeasurable("peak_reserved", "cpu")
+    for goal, device in [(None, "cpu"), ("peak_mem", "cpu"), ("peak_reserved", "cuda:0")]:
+        refuse_unmeasurable(goal, device)

@@ -22,6 +22,7 @@ from trainperf_mlflow.api.picturing import measured_pictures
 from trainperf_mlflow.api.planning import as_plan
 from trainperf_mlflow.api.predicting import predict_measured
 from trainperf_mlflow.decisions.evidence import OPEN_REASONS
+from trainperf_mlflow.decisions.goal import refuse_unmeasurable
 from trainperf_mlflow.decisions.policies import POLICIES
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import Interrupted, MeasurementError, PlanError, StoreError
@@ -113,6 +114,8 @@ def measured(
         _preflight((*machine_checks(), spool_check(spool)), progress)
         store = open_store(tracking_uri, experiment)
         workload = describe(plan, launcher, variants, plan.device)
+        if kind == "study":
+            refuse_unmeasurable(plan.goal, workload.device)
         total = len(variants) * plan.looks[-1]
         teller = Progress(total, progress) if progress is not None else None
         if teller is not None:

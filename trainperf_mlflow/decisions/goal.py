@@ -14,6 +14,7 @@ from trainperf_mlflow.analysis.compare import measured, relative_gain
 from trainperf_mlflow.decisions.case import Case, GoalMetric
 from trainperf_mlflow.decisions.quality import eval_loss_excess, quality_text, settled
 from trainperf_mlflow.decisions.reasons import conclude
+from trainperf_mlflow.errors import MeasurementError
 from trainperf_mlflow.results.decision import Decision
 
 GOALS: MappingProxyType[str, GoalMetric] = MappingProxyType(
@@ -36,6 +37,19 @@ _CONSTRAINTS = {
 # A gain that is further from that of the means is the pairs'.
 _BY_PAIRS_PCT = 1e-6
 _FROM_ALLOCATOR = {"peak_mem_mb", "peak_reserved_mb"}
+
+
+def refuse_unmeasurable(goal: str | None, device: str) -> None:
+    """Tell before the first step that a goal has no number on this device.
+
+    Raises:
+        MeasurementError: only an accelerator's allocator reserves memory.
+    """
+    if goal == "peak_reserved" and device.split(":")[0] == "cpu":
+        raise MeasurementError(
+            "the goal peak_reserved has no number on cpu, where no allocator reserves memory; "
+            "take the goal peak_mem or host_peak_rss, or measure on an accelerator"
+        )
 
 
 def goal_gain(case: Case) -> float | None:
