@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainperf_mlflow.decisions.evidence import OPEN_REASONS
-from trainperf_mlflow.reporting.report.material import Material, name
+from trainperf_mlflow.reporting.report.material import Material, name, said
 from trainperf_mlflow.reporting.report.parts import Figure, Tone, Verdict
 from trainperf_mlflow.reporting.report.texts import Words
 from trainperf_mlflow.reporting.report.told import reason_told
@@ -57,7 +57,7 @@ def next_step(decision: Decision, words: Words) -> str:
     # Going back to the baseline says it already.
     rollback = decision.rollback and not decision.next_action.startswith("restore_baseline")
     step = said(words.of("next", decision.next_action))
-    return f"{step}; {words('rollback')}" if rollback else step
+    return words("next_and_rollback", step=step) if rollback else step
 
 
 def _headline(material: Material, words: Words) -> str:

@@ -127,7 +127,7 @@ VERDICT: Mapping[str, Text] = MappingProxyType(
             "无需再测：区间之内规则的结论可能不同，请调整方案",
         ),
         "next": Text("Next", "下一步"),
-        "rollback": Text("roll the change back", "回退该改动"),
+        "next_and_rollback": Text("{step}; roll the change back", "{step}；回退该改动"),
         "seconds": Text("{count} s", "{count} 秒"),
         "minutes": Text("{count} min", "{count} 分钟"),
         "figure.time": Text("Time per step", "单步时间"),
