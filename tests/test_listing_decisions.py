@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from rich.cells import cell_len
 
 from trainperf_mlflow.decisions.reasons import REASONS
@@ -62,11 +63,13 @@ def test_a_narrow_terminal_shows_fewer_columns_and_cuts_no_number_or_decision() 
         assert ("started" in lines[0]) == (width > 120)
 
 
-def test_a_word_is_cut_only_where_nothing_else_helps() -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_word_is_cut_only_where_nothing_else_helps(closed: bool) -> None:
     reasons = [reason for reason in REASONS if len(reason) > 25]
     rows = [
         {**ROW, "study": f"budget of {index} MiB", "reason": reason, "confidence": "confirmed",
-         "best_candidate": "checkpoint"}
+         "best_candidate": "checkpoint",
+         **({"closed": "release-v1", "measured_decision": "accept"} if closed else {})}
         for index, reason in enumerate(reasons)
     ]  # fmt: skip
     rows[1] |= {"delta/step_time_pct_low": -1234.5, "delta/step_time_pct_high": 1234.5}
@@ -77,8 +80,9 @@ def test_a_word_is_cut_only_where_nothing_else_helps() -> None:
         assert max(map(len, lines)) <= width
         assert {"budget", "MiB", "accept"} <= set(text.split())
         # Every line of a code ends where a part of it does.
-        column = lines[0].index("reason")
-        for line in lines[2:]:
+        head = next(index for index, line in enumerate(lines) if "reason" in line)
+        column = lines[head].index("reason")
+        for line in lines[head + 2 :]:
             cell = line[column:].split()
             assert not cell or set(pieces(cell[0])) <= parts, line
     assert "confirmed" in format_rows(rows[2:], width=100)

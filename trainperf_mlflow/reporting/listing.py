@@ -51,6 +51,8 @@ _FROM_WIDTH = {"started": 122, "how sure": 100, "run": 100, "samples/s": 90, "er
 _FOLDED = ("study", "closed as", "variant", "best", "reason", "error")
 # What goes, one after the other, before a word is cut.
 _DISPENSABLE = ("samples/s", "how sure", "best")
+# Of closed studies how sure the close is counts for more.
+_DISPENSABLE_CLOSED = ("best", "mem saved %", "how sure")
 _GAP = 2  # between columns
 _DECIMALS = {"loss": 4, "eval loss": 4, "peak mem MiB": 1}
 # A spreadsheet runs a cell that begins with one of these.
@@ -110,7 +112,7 @@ def rows_table(names: Sequence[str], records: Sequence[Mapping[str, Any]], width
     titles, rows = _titled(known, [*map(_with_interval, records)], width)
     if _least(titles, rows) > width:  # a wide interval would squeeze every row
         titles, rows = _titled(known, records, width)
-    for dispensable in _DISPENSABLE:
+    for dispensable in _DISPENSABLE_CLOSED if "closed as" in titles else _DISPENSABLE:
         if dispensable in titles and _least(titles, rows) > width:
             titles = [title for title in titles if title != dispensable]
     return _table(titles, _fitted(titles, rows, width), rows)
@@ -259,7 +261,12 @@ def _table(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
     numbers = {name for name in names if any(_is_number(row.get(name)) for row in records)}
     for name in names:
-        if name in _FOLDED or name not in {title for known in _SHOWN for title in known.values()}:
+        if name in _FOLDED:
+            # A title that is wider than its column would take the width from another one.
+            lines = [line for text in cells[name] for line in text.split("\n")]
+            width = max(least_width(name), *map(cell_len, lines))
+            table.add_column(Text(folded(name, width)), overflow="fold", min_width=min(width, 6))
+        elif name not in {title for known in _SHOWN for title in known.values()}:
             table.add_column(Text(plain(name)), overflow="fold", min_width=6)
         else:
             table.add_column(
