@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,9 @@ from trainperf_mlflow.evidence.manifest import Manifest
 from trainperf_mlflow.reporting.closing import closure_text
 from trainperf_mlflow.results.repeats import Block
 from trainperf_mlflow.results.study import Variant
-from trainperf_mlflow.tracking import names
+from trainperf_mlflow.tracking import claims, names
+from trainperf_mlflow.tracking.claims import claims_on
+from trainperf_mlflow.tracking.closing import study_runs
 from trainperf_mlflow.tracking.store import Store
 
 FILES = (names.MANIFEST_FILE, names.CLOSING_FILE, names.HANDOFF_FILE)
@@ -71,6 +76,15 @@ def closed_json(store: Store, *words: str) -> dict[str, Any]:
 
 def tags_of(store: Store, run_id: str) -> dict[str, str]:
     return dict(store.client.get_run(run_id).data.tags)
+
+
+def variant_run(store: Store, study_id: str, name: str) -> str:
+    return next(
+        str(run.info.run_id)
+        for run in store.client.search_runs([store.experiment_id], max_results=1000)
+        if run.data.tags.get(names.PARENT_RUN_ID) == study_id
+        and run.data.tags.get(names.VARIANT) == name
+    )
 
 
 def files_of(store: Store, study_id: str) -> dict[str, bytes]:
@@ -458,6 +472,10 @@ def test_metrics_that_were_changed_in_the_store_are_found(store: Store) -> None:
     assert (done.exit_code, "peak_mem_mb of checkpoint" in done.stderr) == (4, True)
     store.client.log_metric(repeat, "peak_mem_mb", value, step=2)
     closed_json(store, study_id, "--label", "metrics-v1")
+    variant = variant_run(store, study_id, "checkpoint")
+    store.client.log_metric(variant, "step_time_ms", 1.0, step=1)
+    for said in refusals(store, study_id, "metrics-v1"):
+        assert f"tags of checkpoint (run {variant}) were changed in the store" in said
     store.client.log_metric(repeat, "peak_mem_mb", 1.0, step=3)
     for said in refusals(store, study_id, "metrics-v1"):
         assert f"checkpoint #1 (run {repeat}) were changed in the store" in said.replace(
@@ -476,6 +494,30 @@ def test_a_closed_studys_decision_that_was_changed_in_its_tags_is_found(
             assert f"the tag {key} is 'changed', but {names.CLOSING_FILE} says" in said
         store.client.set_tag(whole, key, tags[key])
     assert closed_json(store, whole, "--check")["status"] == "already_complete"
+
+
+@pytest.mark.parametrize("key", ["CHANGED_VARIABLE", "STATUS", "DECISION"])
+def test_a_tag_of_a_variant_that_was_changed_after_the_close_is_found(
+    store: Store, whole: str, key: str
+) -> None:
+    run_id = variant_run(store, whole, "checkpoint")
+    tag = getattr(names, key)
+    before = tags_of(store, run_id)[tag]
+    store.client.set_tag(run_id, tag, "changed")
+    for said in refusals(store, whole, "whole-v1"):
+        assert "checkpoint" in said
+        assert "changed" in said
+    store.client.set_tag(run_id, tag, before)
+    assert closed_json(store, whole, "--check")["status"] == "already_complete"
+
+
+def test_a_param_that_was_added_to_a_variant_after_the_close_is_found(store: Store) -> None:
+    study_id = record_closable(store, "param", explained=False).study_id
+    closed_json(store, study_id, "--label", "param-v1")
+    run_id = variant_run(store, study_id, "baseline")
+    store.client.log_param(run_id, "fused", "True")
+    for said in refusals(store, study_id, "param-v1"):
+        assert f"params or tags of baseline (run {run_id}) were changed" in said
 
 
 # --- interruptions and broken chains -----------------------------------------------------------
@@ -521,6 +563,84 @@ def test_an_interrupted_close_is_a_broken_chain_until_it_is_completed(
         tp.load_handoff(study_id, tracking_uri=store.tracking_uri)
     assert closed_json(store, study_id, "--label", label)["status"] == "repaired"
     assert tp.load_handoff(study_id, tracking_uri=store.tracking_uri).run_label == label
+
+
+def test_a_close_that_was_killed_after_its_tags_is_finished_by_the_same_close(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    study_id = record_closable(store, "stale", explained=False).study_id
+    with monkeypatch.context() as patched:
+        patched.setattr("trainperf_mlflow.api.closing.attach_report", killed)
+        with pytest.raises(KeyboardInterrupt):
+            api.close(study_id, "stale-v1", tracking_uri=store.tracking_uri)
+    tags = tags_of(store, study_id)
+    assert tags[names.CLOSED] == "stale-v1"
+    assert "stale-v1" not in tags[names.NOTE]
+    assert closed_json(store, study_id, "--check")["status"] == "already_complete"
+    assert tags_of(store, study_id)[names.NOTE] == tags[names.NOTE]  # a check only reads
+    assert closed_json(store, study_id, "--label", "stale-v1")["status"] == "repaired"
+    tags = tags_of(store, study_id)
+    assert "candidate_requires_more_evidence" in tags[names.NOTE]
+    assert artifact_of(store, study_id, names.REPORT_FILE).exists()
+    assert claims_on(tags) == ()
+    assert closed_json(store, study_id, "--label", "stale-v1")["status"] == "already_complete"
+
+
+def killed(*arguments: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_of_two_closes_at_once_one_closes_and_the_other_is_refused(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    study_id = record_closable(store, "at once", explained=False).study_id
+    together = threading.Barrier(2, timeout=60)
+    real = claims.claim
+
+    def claim(study: Any) -> Any:
+        together.wait()  # both have read all, and found the study open
+        return real(study)
+
+    monkeypatch.setattr(claims, "claim", claim)
+    ended: dict[str, Any] = {}
+
+    def close(label: str) -> None:
+        try:
+            ended[label] = api.close(study_id, label, tracking_uri=store.tracking_uri).status
+        except tp.EvidenceError as error:
+            ended[label] = error
+
+    threads = [threading.Thread(target=close, args=(label,)) for label in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = (label for label, found in ended.items() if found == "completed")
+    (loser,) = ended.keys() - {winner}
+    assert ended[loser].exit_code == 4
+    assert "by another command" in str(ended[loser])
+    assert tp.load_handoff(study_id, tracking_uri=store.tracking_uri).run_label == winner
+    tags = tags_of(store, study_id)
+    assert (tags[names.CLOSED], claims_on(tags)) == (winner, ())
+
+
+def test_a_claim_holds_others_off_until_its_process_has_ended(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    study_id = record(store, "claimed").study_id
+    monkeypatch.setattr(claims, "_WAIT_S", 0.0)
+    mine = claims.claim(study_runs(store, study_id))
+    with pytest.raises(tp.EvidenceError, match="is being closed by another command"):
+        claims.claim(study_runs(store, study_id))
+    mine.release()
+    for host, pid, at in (
+        (socket.gethostname(), 2**22 + 1, time.time()),  # no process has such an id
+        ("elsewhere", 1, time.time() - 3600),
+    ):
+        left = {"host": host, "pid": pid, "at": at}
+        store.client.set_tag(study_id, f"{names.CLAIM_PREFIX}{pid}", json.dumps(left))
+    claims.claim(study_runs(store, study_id)).release()
+    assert claims_on(tags_of(store, study_id)) == ()
 
 
 def test_an_interrupted_close_is_not_completed_on_other_evidence(

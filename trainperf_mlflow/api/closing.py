@@ -14,10 +14,11 @@ from trainperf_mlflow.api.annotating import annotate
 from trainperf_mlflow.api.gathering import Gathered, Links, gathered
 from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.reading import find
+from trainperf_mlflow.api.verifying import verified
 from trainperf_mlflow.errors import EvidenceError, PlanError
-from trainperf_mlflow.evidence.chain import CLOSING, FILES, HANDOFF, MANIFEST, broken, read_chain
+from trainperf_mlflow.evidence.chain import CLOSING, FILES, HANDOFF, MANIFEST, broken
 from trainperf_mlflow.evidence.closed import closed_as
-from trainperf_mlflow.evidence.closing import close_study, decision_of
+from trainperf_mlflow.evidence.closing import close_study
 from trainperf_mlflow.evidence.closing_report import ClosingReport
 from trainperf_mlflow.evidence.gates import Closable
 from trainperf_mlflow.evidence.handoff import Handoff, make_handoff
@@ -30,6 +31,7 @@ from trainperf_mlflow.evidence.manifest import (
     refuse,
 )
 from trainperf_mlflow.messages import shown
+from trainperf_mlflow.results.comparison import Comparison
 from trainperf_mlflow.results.decision import Decision
 from trainperf_mlflow.results.record import Record
 
@@ -117,7 +119,7 @@ def close(
         _refuse_unfit(found.main, links)
         files = found.own_files(FILES)
         if found.closed is not None:
-            return _closed_before(found, files, wanted, links, check)
+            return _closed_before(found, files, wanted, links, check, warn)
         return _close(found, files, wanted or "", links, check, warn)
 
 
@@ -142,7 +144,7 @@ def load_handoff(
                 f"study {study_id} is not closed, so it has no handoff; "
                 f"run 'trainperf close {study_id} --label LABEL' first"
             )
-        return _verified(found, files)[2]
+        return verified(found, files).handoff
 
 
 # --- a study that is open ----------------------------------------------------------------------
@@ -187,34 +189,45 @@ def _close(
     elif files:
         warn("the files of an interrupted close under another label are replaced")
     from trainperf_mlflow.tracking import names
+    from trainperf_mlflow.tracking.claims import claim
     from trainperf_mlflow.tracking.closing import send_close
 
     runs = {c.variant: c.run_id for c in comparison.candidates}
     runs |= {v.name: v.run_id for v in material.exported.variants if v.run_id}
-    send_close(
-        found.main,
-        texts,
-        {
-            names.CLOSED: label,
-            names.MEASURED_DECISION: comparison.decision.decision,
-            names.HANDOFF: HANDOFF,
-            names.BEST_CANDIDATE: closed.best_candidate,
-            names.SCOPE_STUDY: links.scope,
-            names.PRESSURE_STUDY: links.pressure,
-            names.REGRESSIONS: ",".join(manifest.linked.get("regression", ())) or None,
-        },
-        closed,
-        {
-            run_id: closed.candidates[name]
-            for name, run_id in runs.items()
-            if name in closed.candidates and run_id
-        },
-    )
-    comparison = comparison.model_copy(update={"closed": closed})
-    attach_report(found.main.store, comparison, warn)
-    annotate(found.main.store, comparison)
+    claimed = claim(found.main)
+    try:
+        send_close(
+            found.main,
+            texts,
+            {
+                names.CLOSED: label,
+                names.MEASURED_DECISION: comparison.decision.decision,
+                names.HANDOFF: HANDOFF,
+                names.BEST_CANDIDATE: closed.best_candidate,
+                names.SCOPE_STUDY: links.scope,
+                names.PRESSURE_STUDY: links.pressure,
+                names.REGRESSIONS: ",".join(manifest.linked.get("regression", ())) or None,
+            },
+            closed,
+            {
+                run_id: closed.candidates[name]
+                for name, run_id in runs.items()
+                if name in closed.candidates and run_id
+            },
+        )
+    except BaseException:
+        claimed.release()
+        raise
+    _tell(found, comparison.model_copy(update={"closed": closed}), warn)
+    claimed.release()
     status: Literal["repaired", "completed"] = "repaired" if begun else "completed"
     return _closure(status, report, manifest, closed, study.name, closed.best_candidate)
+
+
+def _tell(found: Gathered, comparison: Comparison, warn: Callable[[str], None]) -> None:
+    """Page and notes, which say from now on how the study was closed."""
+    attach_report(found.main.store, comparison, warn)
+    annotate(found.main.store, comparison)
 
 
 def _begun(study_id: str, files: Mapping[str, bytes], manifest: Manifest, check: bool) -> bool:
@@ -292,9 +305,15 @@ def _same(one: float, other: float | None) -> bool:
 
 
 def _closed_before(
-    found: Gathered, files: Mapping[str, bytes], label: str | None, links: Links, check: bool
+    found: Gathered,
+    files: Mapping[str, bytes],
+    label: str | None,
+    links: Links,
+    check: bool,
+    warn: Callable[[str], None],
 ) -> Closure:
-    manifest, report, _ = _verified(found, files)
+    chain = verified(found, files)
+    manifest, report = chain.manifest, chain.report
     study_id = found.main.study_id
     if label is not None and label != report.run_label:
         raise EvidenceError(
@@ -311,40 +330,19 @@ def _closed_before(
                 f"({part}: {', '.join(ids) or 'none'}, not {linked or 'none'}); "
                 "close with the same studies, or measure a new one"
             )
-    from trainperf_mlflow.tracking import names
+    from trainperf_mlflow.tracking.claims import claims_on, drop_claims
 
-    decision = decision_of(report, found.main.tags.get(names.CONFIDENCE, "unconfirmed"))
-    best = found.main.tags.get(names.BEST_CANDIDATE)
+    comparison = found.closable().exported.comparison
+    closed = closed_as(report, comparison)
+    status: Literal["repaired", "already_complete"] = "already_complete"
+    left = claims_on(found.main.tags)
+    if left and not check:
+        # The close came as far as its tags: what shows it was not drawn anew.
+        _tell(found, comparison.model_copy(update={"closed": closed}), warn)
+        drop_claims(found.main.store, study_id, left)
+        status = "repaired"
     name = str(found.main.run.info.run_name)
-    return _closure("already_complete", report, manifest, decision, name, best)
-
-
-def _verified(
-    found: Gathered, files: Mapping[str, bytes]
-) -> tuple[Manifest, ClosingReport, Handoff]:
-    """A closed study's files, after all that they stand on was hashed again."""
-    chain = read_chain(found.main.study_id, files, found.recorded)
-    if chain.report.run_label != found.closed:
-        raise EvidenceError(
-            f"study {found.main.study_id} is tagged as closed as {shown(found.closed)}, but "
-            f"{CLOSING} says {shown(chain.report.run_label)}"
-        )
-    now = found.manifest(chain.manifest.run_label, Links.of(chain.manifest.linked))
-    refuse(differences(chain.manifest, now))
-    confidence = found.closable().exported.comparison.decision.confidence
-    refuse(_other_tags(found.main.tags, decision_of(chain.report, confidence)))
-    return chain.manifest, chain.report, chain.handoff
-
-
-def _other_tags(tags: Mapping[str, str], decision: Decision) -> list[str]:
-    """The tags, which are all that lists read, where they say another decision than the close."""
-    from trainperf_mlflow.tracking.writing import decision_tags
-
-    return [
-        f"the tag {key} is {shown(tags.get(key))}, but {CLOSING} says {shown(value)}"
-        for key, value in decision_tags(decision).items()
-        if value is not None and tags.get(key) != value
-    ]
+    return _closure(status, report, manifest, closed, name, closed.best_candidate)
 
 
 # --- words -------------------------------------------------------------------------------------
@@ -397,5 +395,5 @@ def _closure(
         limitations=report.limitations,
         artifacts=len(manifest.artifacts),
         bytes=manifest.size,
-        measured_repeats=len(manifest.measurements),
+        measured_repeats=sum(m.repeat is not None for m in manifest.measurements),
     )

@@ -160,7 +160,11 @@ class Gathered:
 
     def _held(self, part: Part, study: StudyRuns) -> Iterator[HeldRun]:
         from trainperf_mlflow.tracking import names
-        from trainperf_mlflow.tracking.closing import recorded_digests, values_digest
+        from trainperf_mlflow.tracking.closing import (
+            recorded_digests,
+            values_digest,
+            variant_digest,
+        )
 
         for run in study.runs:
             tags = run.data.tags
@@ -170,6 +174,9 @@ class Gathered:
                 source = study_of(self.files, study)
                 recorded[_source_path(source)] = tags[names.SOURCE_SHA256]
             is_repeat = kind == "repeat"
+            values = values_digest(run) if is_repeat else None
+            if kind == "variant":
+                values = variant_digest(run, final=part == "study")
             yield HeldRun(
                 part=part,
                 study_id=study.study_id,
@@ -178,7 +185,7 @@ class Gathered:
                 folder=self.files.folder(run),
                 variant=tags.get(names.VARIANT),
                 repeat=int(tags[names.REPEAT]) if is_repeat else None,
-                values_sha256=values_digest(run) if is_repeat else None,
+                values_sha256=values,
                 recorded=recorded,
             )
 

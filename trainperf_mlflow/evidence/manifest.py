@@ -99,13 +99,13 @@ class Artifact(Record):
 
 
 class Measured(Record):
-    """The metrics, params and status that a repeat's run holds, as one digest."""
+    """What a repeat's or a variant's run holds besides its files, as one digest."""
 
     part: Part
     study_id: str
     run_id: str
     variant: str
-    repeat: int
+    repeat: int | None  # None: the variant's own run
     values_sha256: Sha256
 
 
@@ -155,7 +155,7 @@ class HeldRun:
     folder: Path  # missing where it has no files
     variant: str | None = None
     repeat: int | None = None
-    values_sha256: str | None = None  # of a repeat
+    values_sha256: str | None = None  # of a repeat or a variant
     recorded: Mapping[str, str] = field(default_factory=dict)  # path -> SHA-256
 
 
@@ -212,13 +212,15 @@ def collect(runs: Iterable[HeldRun]) -> tuple[tuple[Artifact, ...], tuple[Measur
                     study_id=run.study_id,
                     run_id=run.run_id,
                     variant=run.variant or "",
-                    repeat=run.repeat or 0,
+                    repeat=run.repeat,
                     values_sha256=run.values_sha256,
                 )
             )
     refuse(problems)
     artifacts.sort(key=lambda a: (a.part != "study", a.part, a.run_id, a.path))
-    measured.sort(key=lambda m: (m.part != "study", m.part, m.study_id, m.variant, m.repeat))
+    measured.sort(
+        key=lambda m: (m.part != "study", m.part, m.study_id, m.variant, m.repeat or 0, m.run_id)
+    )
     return tuple(artifacts), tuple(measured)
 
 
@@ -299,18 +301,22 @@ def differences(closed: Manifest, found: Manifest) -> list[str]:
         if key not in before
     ]
     values = {m.run_id: m for m in closed.measurements}
+    holds_variants = any(m.repeat is None for m in closed.measurements)
     values_now = {m.run_id: m for m in found.measurements}
     for run_id in values | values_now:
         one, two = values.get(run_id), values_now.get(run_id)
         named = one or two
         assert named is not None
-        where = f"{named.variant} #{named.repeat + 1} (run {run_id})"
+        if named.repeat is None and not holds_variants:
+            continue  # closed before variants' own values were held
+        number = "" if named.repeat is None else f" #{named.repeat + 1}"
+        where = f"{named.variant}{number} (run {run_id})"
         if one is None:
             problems.append(f"{where} is not in the manifest")
         elif two is None:
             problems.append(f"{where} is missing from the store")
         elif one != two:
-            problems.append(f"the metrics or params of {where} were changed in the store")
+            problems.append(f"the metrics, params or tags of {where} were changed in the store")
     for name in ("study_id", "workload_digest", "linked", "source_artifacts", "profile"):
         if not problems and getattr(closed, name) != getattr(found, name):
             problems.append(

@@ -120,8 +120,21 @@ def study_runs(store: Store, study_id: str) -> StudyRuns:
 
 def values_digest(run: Run) -> str:
     """The SHA-256 of what a comparison reads of a repeat's run: metrics, params and status."""
-    tags = {key: value for key, value in run.data.tags.items() if key in _VALUE_TAGS}
-    values = {"metrics": run.data.metrics, "params": run.data.params, "tags": tags}
+    return _digest(run, _VALUE_TAGS, run.data.metrics)
+
+
+def variant_digest(run: Run, *, final: bool) -> str:
+    """The SHA-256 of what a variant's own run says of it: params, and what it is and came to.
+
+    Args:
+        final: nothing may be added any more, so its metrics are held too.
+    """
+    return _digest(run, (*_VALUE_TAGS, names.CHANGED_VARIABLE), run.data.metrics if final else {})
+
+
+def _digest(run: Run, known: Collection[str], metrics: Mapping[str, float]) -> str:
+    tags = {key: value for key, value in run.data.tags.items() if key in known}
+    values = {"metrics": metrics, "params": run.data.params, "tags": tags}
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

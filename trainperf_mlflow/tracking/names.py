@@ -35,6 +35,7 @@ ADJACENT_STUDIES = "trainperf.adjacent_studies"  # of a regression: the ids, by 
 CANDIDATE_BOTTLENECK = "trainperf.candidate_bottleneck"
 SCOPE_STUDIES = "trainperf.scope_studies"  # of a scope: the ids, the shortest length first
 CLOSED = "trainperf.closed"  # the label
+CLAIM_PREFIX = "trainperf.closing/"  # and a unique id: who is closing the study now
 MEASURED_DECISION = "trainperf.measured_decision"  # what stood before the close
 HANDOFF = "trainperf.handoff"  # the artifact's path
 # Links to other studies: ids, separated by commas where there may be several.

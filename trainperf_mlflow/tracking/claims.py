@@ -1,0 +1,121 @@
+"""One close of a study at a time, on any store: whoever closes claims the study by a tag first.
+
+MLflow has no compare-and-set, so a tag that all write would be won by the last one. Each claim is
+a tag of its own instead: write it, then read all. Whoever sees another's withdraws and tries
+again after a random while, so no two can ever both see themselves alone.
+
+A claim outlives a close that was killed. That of a process of this machine which has ended is
+void at once, any other after ten minutes; on a closed study it tells that pages and notes may
+still show what was before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+from trainperf_mlflow.errors import EvidenceError, StoreError
+from trainperf_mlflow.results.record import Record
+from trainperf_mlflow.tracking import names
+from trainperf_mlflow.tracking.closing import StudyRuns
+from trainperf_mlflow.tracking.store import Store, refusals
+
+_TRIES = 6
+_WAIT_S = 0.2  # at most, before the second try; each further one waits longer
+_ABANDONED_S = 600.0
+_held: set[str] = set()  # by this process
+
+
+class _Claimant(Record):
+    host: str
+    pid: int
+    at: float  # Unix seconds
+
+
+class Claim:
+    """A study that this command alone closes."""
+
+    def __init__(self, store: Store, study_id: str, key: str) -> None:
+        self._store, self._study_id, self._key = store, study_id, key
+
+    def release(self) -> None:
+        """Let others close; a store that does not answer leaves the claim to become void."""
+        _held.discard(self._key)
+        drop_claims(self._store, self._study_id, (self._key,))
+
+
+def claim(study: StudyRuns) -> Claim:
+    """Claim a study that is open.
+
+    Raises:
+        EvidenceError: another command is closing it, or has just closed it.
+        StoreError: the store fails.
+    """
+    store, study_id = study.store, study.study_id
+    other: _Claimant | None = None
+    for attempt in range(_TRIES):
+        time.sleep(random.uniform(0, _WAIT_S * attempt))
+        key = f"{names.CLAIM_PREFIX}{uuid.uuid4().hex}"
+        mine = _Claimant(host=socket.gethostname(), pid=os.getpid(), at=time.time())
+        _held.add(key)
+        with refusals(store.tracking_uri):
+            store.client.set_tag(study_id, key, mine.to_json(indent=None))
+            tags = store.client.get_run(study_id).data.tags
+        others = {k: c for k, c in _claimants(tags) if k != key}
+        other = next((c for k, c in others.items() if _lives(k, c)), None)
+        if other is None and names.CLOSED not in tags:
+            drop_claims(store, study_id, others)
+            return Claim(store, study_id, key)
+        Claim(store, study_id, key).release()
+        if names.CLOSED in tags:
+            raise EvidenceError(
+                f"study {study_id} was closed as {tags[names.CLOSED]!r} by another command just "
+                "now, and its evidence is final; 'trainperf close --check' verifies it"
+            )
+    assert other is not None
+    raise EvidenceError(
+        f"study {study_id} is being closed by another command (process {other.pid} on "
+        f"{other.host}); wait for it, then look at the study"
+    )
+
+
+def claims_on(tags: Mapping[str, str]) -> tuple[str, ...]:
+    """The claims on a study, void or not, by their tags."""
+    return tuple(key for key in tags if key.startswith(names.CLAIM_PREFIX))
+
+
+def drop_claims(store: Store, study_id: str, keys: Mapping[str, object] | tuple[str, ...]) -> None:
+    """Remove claims; one that is gone, or a store that fails, is no error."""
+    for key in keys:
+        with suppress(StoreError), refusals(store.tracking_uri):
+            store.client.delete_tag(study_id, key)
+
+
+def _claimants(tags: Mapping[str, str]) -> Iterator[tuple[str, _Claimant]]:
+    for key in claims_on(tags):
+        try:
+            yield key, _Claimant.model_validate(json.loads(tags[key]))
+        except ValueError:
+            yield key, _Claimant(host="", pid=0, at=0.0)  # not ours: void
+
+
+def _lives(key: str, claimant: _Claimant) -> bool:
+    if time.time() - claimant.at > _ABANDONED_S:
+        return False
+    if claimant.host != socket.gethostname():
+        return True
+    if claimant.pid == os.getpid():
+        return key in _held
+    try:
+        os.kill(claimant.pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        return True
+    return True
