@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from click.testing import CliRunner
+from closing_studies import record_closable
+from made_traces import one_step, write_trace
 from mlflow import MlflowClient
+from mlflow.cli import cli as mlflow_cli
 from mlflow.entities import Run
+from mlflow.projects.backend import local
+from recorded_studies import a_store
+
+from trainperf_mlflow.cli import cli
+from trainperf_mlflow.results.study import Workload
+
+pytestmark = pytest.mark.usefixtures("warm_servers")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -23,7 +36,11 @@ TINY = {"repeats": "1", "iters": "2", "warmup": "1", "set": "batch_size=1;seq_le
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """The project in a folder of its own, so that its store is there, too."""
-    folder = tmp_path / "a project"
+    return project_in(tmp_path)
+
+
+def project_in(parent: Path) -> Path:
+    folder = parent / "a project"
     folder.mkdir()
     for name in PROJECT_FILES:
         if (REPOSITORY / name).exists():
@@ -98,15 +115,122 @@ def test_a_refused_plan_fails_the_projects_run_and_leaves_none_running(project: 
     assert {run.info.status for run in runs(project)} == {"FAILED"}
 
 
-def test_a_plan_file_is_a_parameter_like_any_other(project: Path) -> None:
-    (project / "study.yaml").write_text("candidates: [fused]\nset: {batch_size: 1, seq_len: 16}\n")
-    done = mlflow_run(
-        project, "-e", "measure", plan="study.yaml", repeats="1", iters="2", warmup="1"
+# --- every entry point, its command run in this process ----------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose store holds a study to close, and one near it."""
+    folder = project_in(tmp_path_factory.mktemp("entries"))
+    store = a_store(folder)
+    record_closable(store, "recorded")
+    near = Workload(
+        digest="ef" * 32, identity={"seed": 42}, device="cpu", name="quick", source="stdlib"
     )
-    assert done.returncode == 0, done.stderr
-    variants = {run.data.tags.get("trainperf.variant") for run in runs(project)}
+    record_closable(store, "near it", workload=near)
+    write_trace(folder / "trace.json.gz", one_step())
+    (folder / "study.yaml").write_text("candidates: [fused]\nset: {batch_size: 1, seq_len: 16}\n")
+    return folder
+
+
+@pytest.fixture
+def entry(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
+    monkeypatch.chdir(shared)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shared}/mlflow.db")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return Entry(shared, monkeypatch)
+
+
+class Entry:
+    """``mlflow run -e ENTRY``, all of it, but that MLflow's shell is this process.
+
+    To import MLflow and torch once more would be most of what each entry point takes.
+    """
+
+    def __init__(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.project, self.printed = project, ""
+        monkeypatch.setattr(local, "subprocess", SimpleNamespace(Popen=self._shell))
+
+    def _shell(
+        self, words: list[str], close_fds: bool, cwd: str, env: dict[str, str]
+    ) -> SimpleNamespace:
+        assert words[:2] == ["bash", "-c"]
+        assert Path(cwd) == self.project
+        program, *arguments = shlex.split(words[2])
+        assert (program, arguments[:2]) == ("python", ["-m", "trainperf_mlflow"])
+        done = CliRunner(env=env).invoke(cli, arguments[2:])
+        assert done.exit_code == 0, done.output
+        self.printed = done.stdout
+        return SimpleNamespace(wait=lambda: done.exit_code, poll=lambda: done.exit_code)
+
+    def __call__(self, name: str, **parameters: str) -> Run:
+        """The project's run; what the command printed is in ``printed``."""
+        before = {run.info.run_id for run in runs(self.project)}
+        given = [f"-P{key}={value}" for key, value in parameters.items()]
+        words = ["run", ".", "-e", name, "--env-manager", "local", *given]
+        words += ["--experiment-name", "trainperf"]  # where the recorded studies are
+        done = CliRunner().invoke(mlflow_cli, words)
+        assert done.exit_code == 0, done.output
+        made = [run for run in runs(self.project) if run.info.run_id not in before]
+        (run,) = (r for r in made if r.data.tags.get("mlflow.project.entryPoint") == name)
+        assert run.info.status == "FINISHED"
+        return run
+
+
+def test_a_plan_file_is_a_parameter_like_any_other(entry: Entry) -> None:
+    study = entry("measure", plan="study.yaml", repeats="1", iters="1", warmup="1")
+    assert study.data.tags["trainperf.kind"] == "study"
+    own = [r for r in runs(entry.project) if r.data.tags.get("trainperf.study_id")
+           == study.info.run_id]  # fmt: skip
+    variants = {run.data.tags.get("trainperf.variant") for run in own}
     assert {"baseline", "fused"} <= variants
     assert "bf16" not in variants
+
+
+def test_a_measured_study_is_explained(entry: Entry) -> None:
+    once = {"repeats": "1", "iters": "1", "warmup": "1", "set": "batch_size=1;seq_len=16"}
+    entry("main", study="measured", candidates="checkpoint", **once)
+    entry("phase", study="measured", repeats="1")
+    assert "backward" in entry.printed
+    entry("profile", study="measured", steps="1", top="2")
+    assert "aten::" in entry.printed
+
+
+def test_the_projects_run_is_the_calibration(entry: Entry) -> None:
+    once = {"repeats": "1", "iters": "1", "warmup": "1", "set": "batch_size=1;seq_len=16"}
+    run = entry("calibrate", **once)
+    assert run.data.tags["trainperf.kind"] == "calibration"
+
+
+def test_a_recorded_study_is_compared_accepted_reported_and_closed(entry: Entry) -> None:
+    entry("compare", study="recorded")
+    assert "policy memory-budget" in entry.printed
+    entry("regress", primary="recorded", adjacent="near it", study="it's both")
+    assert "it's both" in entry.printed
+    entry("report", study="recorded", format="markdown", lang="zh", output="report.md")
+    assert (entry.project / "report.md").is_file()
+    entry("close", study="recorded", label="project-v1")
+    assert "closed as 'project-v1'" in entry.printed
+    entry("decisions", decision="tune")
+    assert "recorded" in entry.printed
+
+
+def test_traces_predictions_and_the_machine_are_told(entry: Entry) -> None:
+    entry("trace", file="trace.json.gz", file2="trace.json.gz", top="2")
+    assert "aten" in entry.printed or "kernel" in entry.printed
+    entry("estimate", set="seq_len=16", candidates="bf16;checkpoint")
+    assert "checkpoint" in entry.printed
+    entry("doctor")
+    assert "torch" in entry.printed
+
+
+def test_no_entry_point_is_left_out() -> None:
+    entries = yaml.safe_load((REPOSITORY / "MLproject").read_text())["entry_points"]
+    run_here = {
+        *("main", "measure", "phase", "profile", "calibrate", "compare", "regress", "report"),
+        *("close", "decisions", "trace", "estimate", "doctor"),
+    }
+    assert set(entries) == run_here
 
 
 def test_conda_yaml_holds_only_what_every_environment_manager_honours() -> None:

@@ -31,7 +31,10 @@ BOOT = (
     "main(int(sys.argv[1]))"
 )
 # What may differ between the mother and a server: nothing reads these when a process starts.
-OWN = ("MLFLOW_", "TRAINPERF_", "PYTEST_", "PWD", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
+OWN = (
+    *("MLFLOW_", "_MLFLOW_", "TRAINPERF_", "PYTEST_", "TORCHINDUCTOR_CACHE_DIR"),
+    *("PWD", "COLUMNS", "NO_COLOR", "FORCE_COLOR"),
+)
 
 
 class Server:
