@@ -143,7 +143,7 @@ def _time(best: CandidateComparison, before: dict[str, float], words: Words) -> 
     )
     interval = time_interval(best, words, "interval")
     detail = (
-        f"{interval}; {from_to}"
+        words("interval.beside", interval=interval, from_to=from_to)
         if interval
         else words(
             "interval.none", before=number(times[0], 2), after=number(times[1], 2), unit="ms"

@@ -143,6 +143,7 @@ VERDICT: Mapping[str, Text] = MappingProxyType(
         "unmeasured": Text("not measured", "未测量"),
         "quality.unchecked": Text("not checked", "未检验"),
         "interval": Text("interval [{low}, {high}] %", "区间 [{low}, {high}] %"),
+        "interval.beside": Text("{interval}; {from_to}", "{interval}；{from_to}"),
         "interval.row": Text("{saved} % [{low}, {high}]", "{saved} % [{low}, {high}]"),
         "interval.mb": Text("[{low}, {high}] MiB", "[{low}, {high}] MiB"),
         "interval.none": Text(
