@@ -24,6 +24,7 @@ from trainperf_mlflow.tracking.store import (
     open_store,
     raise_interruption,
     read_store,
+    refuse_read_only,
 )
 from trainperf_mlflow.tracking.uris import (
     masked,
@@ -226,6 +227,27 @@ def test_a_read_only_database_is_refused(shared_folder: Path) -> None:
     (shared_folder / "mlflow.db").chmod(0o444)
     with unprivileged(), pytest.raises(StoreError, match=r"readonly.*writable"):
         connect(store.tracking_uri)
+
+
+@pytest.mark.parametrize("unwritable", ["file", "folder"])
+def test_a_store_that_can_only_be_read_is_read(shared_folder: Path, unwritable: str) -> None:
+    uri = a_store(shared_folder).tracking_uri
+    if unwritable == "file":
+        (shared_folder / "mlflow.db").chmod(0o444)
+        shared_folder.chmod(0o777)
+    else:
+        (shared_folder / "mlflow.db").chmod(0o666)
+        shared_folder.chmod(0o555)
+    before = sorted(shared_folder.iterdir())
+    with unprivileged():
+        store = read_store(uri, "trainperf")
+        assert store.client.get_experiment(store.experiment_id).name == "trainperf"
+        with pytest.raises(StoreError, match=r"can only be read.*make the file and its folder"):
+            refuse_read_only(store)
+        with pytest.raises(StoreError, match="make the file and its folder writable"):
+            open_store(uri)
+    assert sorted(shared_folder.iterdir()) == before
+    assert read_store(uri).writable
 
 
 def test_an_artifact_folder_that_cannot_be_written_is_refused(shared_folder: Path) -> None:

@@ -121,9 +121,11 @@ def opened(
         # The server imports torch while this process imports mlflow.
         launcher = stack.enter_context(Launcher())
         from trainperf_mlflow.tracking.explaining import load_open_study
+        from trainperf_mlflow.tracking.store import refuse_read_only
         from trainperf_mlflow.tracking.waiting import Kept
 
         store, study_id = find(study, tracking_uri, experiment)
+        refuse_read_only(store)
         found, variants = load_open_study(store, study_id)
         plan = make_plan(found.plan, where=f"the plan of study {study_id}")
         here = describe(plan, launcher, found.variants, found.workload.device)

@@ -25,7 +25,7 @@ def compare(
     study: str, *, tracking_uri: str | None = None, experiment: str | None = None
 ) -> Comparison:
     """Decide again about a study from what MLflow holds, and tag it so; one that is closed
-    keeps the tags of the close.
+    keeps the tags of the close, and of one whose store can only be read a warning tells that.
 
     Args:
         study: a run id, a unique prefix of one, or a study's name (the newest of it).
@@ -110,6 +110,9 @@ def decide_again(
     if closed_label(store, study_id) is not None:
         # What the study is tagged with belongs to the close.
         return with_close(store, comparison)
+    if not store.writable:
+        told = "the store can only be read, so this decision was not written into it"
+        return comparison.model_copy(update={"warnings": (*comparison.warnings, told)})
     send_comparison(store, comparison, note_of(store, comparison), {})
     if ASSESSMENT_FILE in files:
         send_assessment(store, comparison)

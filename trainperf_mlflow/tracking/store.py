@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class Store:
     tracking_uri: str  # absolute; may hold a password, never print it
     experiment_id: str  # empty: all experiments are read
     experiment_name: str
+    writable: bool = True  # False: an sqlite file that can only be read
 
 
 def open_store(tracking_uri: str | None = None, experiment: str | None = None) -> Store:
@@ -78,7 +79,8 @@ def open_store(tracking_uri: str | None = None, experiment: str | None = None) -
 
 
 def read_store(tracking_uri: str | None = None, experiment: str | None = None) -> Store:
-    """The store to read: the experiment given, else all of them. Creates nothing.
+    """The store to read: the experiment given, else all of them. Creates nothing, and an
+    sqlite file may be read-only.
 
     Raises:
         NoExperimentError: there is no such store or experiment yet.
@@ -91,12 +93,26 @@ def read_store(tracking_uri: str | None = None, experiment: str | None = None) -
             f"there is no store {str(path)!r} yet; measure a study first, change to the folder "
             "where you did, or set MLFLOW_TRACKING_URI"
         )
-    client = connect(uri)
+    writable = path is None or not _only_readable(path)
+    client = connect(uri, to_write=writable)
     if experiment is None:
-        return Store(client, uri, "", "any")
+        return Store(client, uri, "", "any", writable)
     with refusals(uri):
         found = _experiment(client, uri, experiment, create=False)
-    return Store(client, uri, found.experiment_id, found.name)
+    return Store(client, uri, found.experiment_id, found.name, writable)
+
+
+def refuse_read_only(store: Store) -> None:
+    """Tell before the work that its results could not be kept.
+
+    Raises:
+        StoreError: the store can only be read.
+    """
+    if not store.writable:
+        raise StoreError(
+            f"the store {masked(store.tracking_uri)!r} can only be read, so nothing could be "
+            "kept in it; make the file and its folder writable"
+        )
 
 
 def default_experiment() -> str:
@@ -104,7 +120,7 @@ def default_experiment() -> str:
     return os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
 
 
-def connect(uri: str) -> MlflowClient:
+def connect(uri: str, *, to_write: bool = True) -> MlflowClient:
     """A client of the store at this absolute URI, which has answered.
 
     Raises:
@@ -113,11 +129,13 @@ def connect(uri: str) -> MlflowClient:
     quiet()
     reach(uri)
     path = sqlite_path(uri)
-    if path is not None:
+    if path is not None and to_write:
         _check_sqlite(path)
     elif scheme_of(uri) in SERVER_DATABASES:
         _check_database(uri)
-    with _schema_lock(uri, path), refusals(uri), impatient():
+    # Only who may write makes a schema, and the lock's file with it.
+    lock = _schema_lock(uri, path) if to_write else nullcontext()
+    with lock, refusals(uri), impatient():
         client = MlflowClient(tracking_uri=uri)
         client.search_experiments(max_results=1)
     return client
@@ -341,10 +359,7 @@ def _check_sqlite(path: Path) -> None:
     if not path.parent.is_dir():
         raise StoreError(f"the store's folder {str(path.parent)!r} does not exist; create it")
     try:
-        with closing(sqlite3.connect(path, timeout=LOCKED_S, isolation_level=None)) as database:
-            database.execute("BEGIN IMMEDIATE")
-            database.execute("CREATE TABLE trainperf_write_check (x INTEGER)")
-            database.execute("ROLLBACK")
+        _write_nothing(path)
     except sqlite3.Error as error:
         remedy = (
             "end the program that holds it, or try again"
@@ -353,6 +368,27 @@ def _check_sqlite(path: Path) -> None:
             "MLFLOW_TRACKING_URI=sqlite:////absolute/mlflow.db"
         )
         raise StoreError(f"the store {str(path)!r} cannot be used ({error}); {remedy}") from None
+
+
+def _write_nothing(path: Path) -> None:
+    with closing(sqlite3.connect(path, timeout=LOCKED_S, isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("CREATE TABLE trainperf_write_check (x INTEGER)")
+        database.execute("ROLLBACK")
+
+
+def _only_readable(path: Path) -> bool:
+    try:
+        _write_nothing(path)
+    except sqlite3.OperationalError as error:
+        # A folder in which no journal can be made says that something cannot be opened.
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            return False
+        with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as database:
+            return bool(database.execute("SELECT count(*) FROM sqlite_master").fetchone())
+    except sqlite3.Error:
+        pass
+    return False
 
 
 def _check_database(uri: str) -> None:
