@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import msgspec
 
 from trainperf_mlflow.analysis.traces_unpacking import CHUNK
 from trainperf_mlflow.errors import PlanError
+from trainperf_mlflow.messages import shown
 
 # One event, or what stands before the events, is far smaller in every real trace.
 MAX_PIECE = 16 << 20
@@ -21,6 +23,7 @@ MAX_TAIL = 1 << 20
 MAX_TRIES = 8
 MAX_UNREADABLE = 1000
 
+_GIVE = "give a file that export_chrome_trace or tensorboard_trace_handler has written"
 _EVENTS_BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
 _EVENTS_END = re.compile(rb"\}\s*\]")
@@ -100,6 +103,11 @@ def blocks_of_events(chunks: Iterator[bytes], around: Surroundings) -> Iterator[
                 f"{around.name} is no trace: one event of more than {MAX_PIECE >> 20} MiB; "
                 "give a file that torch.profiler has written"
             )
+    if stranger := _no_event(text):
+        raise PlanError(
+            f"{around.name} is no trace of torch.profiler: its list holds {stranger}, and an "
+            f"event is a JSON object; {_GIVE}"
+        )
     raise PlanError(
         f"{around.name} is cut off after {around.read} complete events: "
         "copy it again in full, or record it again"
@@ -121,9 +129,17 @@ def _after_head(chunks: Iterator[bytes], around: Surroundings) -> bytes:
     if not head.strip():
         raise PlanError(f"{around.name} is empty: export the trace again")
     raise PlanError(
-        f"{around.name} is no trace of torch.profiler: it has no list named traceEvents; "
-        "give a file that export_chrome_trace or tensorboard_trace_handler has written"
+        f"{around.name} is no trace of torch.profiler: it has no list named traceEvents; {_GIVE}"
     )
+
+
+def _no_event(text: bytes) -> str | None:
+    """What stands in a list that does end, where an event belongs; None where it is cut off."""
+    try:
+        found, _ = json.JSONDecoder().raw_decode("[" + text.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    return next((shown(item) for item in found if not isinstance(item, dict)), None)
 
 
 def _next_events(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store
 
 _ROLES = ("primary", "adjacent")
+_CONTRACT = "a contract: a JSON object with any of baseline_id, candidate_id, workloads, ..."
 
 
 class ContractFile(BaseModel):
@@ -108,7 +109,11 @@ def _contract(given: str | Path | Mapping[str, Any] | None) -> ContractFile:
     if given is None:
         return ContractFile()
     where = "the contract" if isinstance(given, Mapping) else shown(str(given))
-    content = given if isinstance(given, Mapping) else read_document(Path(given)).content
+    content = (
+        given
+        if isinstance(given, Mapping)
+        else read_document(Path(given), wanted=_CONTRACT).content
+    )
     try:
         return ContractFile.model_validate(dict(content))
     except ValidationError as error:

@@ -21,6 +21,7 @@ from trainperf_mlflow.messages import shown
 MAX_BYTES = 32 * 2**20
 MAX_DEPTH = 64
 BOM = "\ufeff"
+REPORT = "a published report"
 _CHUNK = 2**20
 _MAX_PATH = 200
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
@@ -45,19 +46,22 @@ class _Twice(dict[str, Any]):
     key = ""
 
 
-def read_document(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
+def read_document(path: Path, *, max_bytes: int = MAX_BYTES, wanted: str = REPORT) -> Document:
     """A file's JSON object.
 
+    Args:
+        wanted: what the file should be, for the messages.
+
     Raises:
-        PlanError: the file is missing, unreadable or larger than ``max_bytes``, is not
+        PlanError: the file is missing, unreadable or larger than ``max_bytes``, is empty, not
             UTF-8, cut off or no JSON, nested deeper than 64, no object, or holds a key
             twice, a NaN, an infinite number or text that no encoding has.
     """
-    data = _read(path, max_bytes)
-    return parse_document(data, str(path))
+    data = _read(path, max_bytes, wanted)
+    return parse_document(data, str(path), wanted)
 
 
-def parse_document(data: bytes, name: str) -> Document:
+def parse_document(data: bytes, name: str, wanted: str = REPORT) -> Document:
     """The same of bytes that were read already; ``name`` is for the messages."""
     try:
         text = data.decode()
@@ -66,24 +70,40 @@ def parse_document(data: bytes, name: str) -> Document:
             f"{shown(name)} is no UTF-8 (byte {error.start}); save it as UTF-8"
         ) from None
     _refuse_depth(data, name)
+    if not text.removeprefix(BOM).strip():
+        raise PlanError(f"{shown(name)} is empty; give {wanted}")
     try:
         content = json.loads(text.removeprefix(BOM), object_pairs_hook=_object)
     except json.JSONDecodeError as error:
-        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
-        what = "ends too early" if cut else f"is no JSON ({error.msg})"
+        what, remedy = _wrong(error, text, wanted)
         raise PlanError(
-            f"{shown(name)} {what}, line {error.lineno} column {error.colno}; "
-            "get the whole file again from where it was published"
+            f"{shown(name)} {what}, line {error.lineno} column {error.colno}; {remedy}"
         ) from None
     except ValueError:  # Python reads no integer of more than 4300 digits
         raise PlanError(f"{shown(name)} holds an integer of thousands of digits") from None
     if not isinstance(content, dict):
-        raise PlanError(
-            f"{shown(name)} holds {shown(content)}, no JSON object; give a published report"
-        )
+        raise PlanError(f"{shown(name)} holds {_kind(content)}, no JSON object; give {wanted}")
     for place, problem in _problems(content):
         raise PlanError(f"{shown(name)}: {path_of(place)}: {problem}")
     return Document(name, text, hashlib.sha256(data).hexdigest(), content)
+
+
+def _wrong(error: json.JSONDecodeError, text: str, wanted: str) -> tuple[str, str]:
+    """What is wrong with a text that is no JSON, and what to do about it."""
+    begun = text.removeprefix(BOM).lstrip()
+    if error.msg == "Extra data":
+        return "goes on after its JSON ends", f"leave one JSON object in it: give {wanted}"
+    if begun[:1] not in "{[":
+        return f"is no JSON (it begins with {shown(begun[:20])})", f"give {wanted}"
+    if error.pos >= len(text.removeprefix(BOM).rstrip()) or error.msg.startswith("Unterminated"):
+        return "ends too early", f"get {wanted} again, whole"
+    return f"is no JSON ({error.msg})", "correct it there, or get the file again"
+
+
+def _kind(content: object) -> str:
+    kinds = {list: "a list", str: "a text", bool: "a truth value", int: "a number"}
+    kind = "nothing but null" if content is None else kinds.get(type(content), "a number")
+    return kind if content is None else f"{kind} ({shown(content)})"
 
 
 def path_of(place: Place) -> str:
@@ -97,7 +117,7 @@ def path_of(place: Place) -> str:
     return path if len(path) <= _MAX_PATH else path[:_MAX_PATH] + "..."
 
 
-def _read(path: Path, max_bytes: int) -> bytes:
+def _read(path: Path, max_bytes: int, wanted: str) -> bytes:
     # Both checks: a pipe or a device has no size, and a file may grow.
     found = bytearray()
     try:
@@ -109,7 +129,7 @@ def _read(path: Path, max_bytes: int) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or str(error)
         raise PlanError(
-            f"{shown(str(path))} cannot be read ({why}); give the path of a report"
+            f"{shown(str(path))} cannot be read ({why}); give the path of {wanted}"
         ) from None
     if max(size, len(found)) > max_bytes:
         raise PlanError(
