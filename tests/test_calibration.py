@@ -178,10 +178,9 @@ def test_a_calibration_is_listed_and_found_by_its_name_or_the_beginning_of_its_i
     rows = tp.decisions(tracking_uri=uri)
     (row,) = rows[rows["kind"] == "calibration"].to_dict("records")
     assert (row["study_id"], row["decision"]) == (calibrated.study_id, "measure")
-    for ref in (row["study"], calibrated.study_id[:8]):
-        for command in ("show", "runs"):
-            done = CliRunner().invoke(cli, [command, ref, "--tracking-uri", uri])
-            assert (done.exit_code, "baseline again" in done.stdout) == (0, True), done.output
+    for command, ref in (("show", row["study"]), ("runs", calibrated.study_id[:8])):
+        done = CliRunner().invoke(cli, [command, ref, "--tracking-uri", uri])
+        assert (done.exit_code, "baseline again" in done.stdout) == (0, True), done.output
 
 
 def test_a_later_study_cites_the_calibration_and_takes_its_margin_from_it(
