@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from postgres import free_port
-from recorded_studies import a_store, clean_surroundings
+from recorded_studies import a_store, clean_surroundings, record
 
+import trainperf_mlflow as tp
 from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.tracking.health import check_store
 from trainperf_mlflow.tracking.store import (
@@ -248,6 +249,20 @@ def test_a_store_that_can_only_be_read_is_read(shared_folder: Path, unwritable: 
             open_store(uri)
     assert sorted(shared_folder.iterdir()) == before
     assert read_store(uri).writable
+
+
+def test_a_decision_that_cannot_be_written_is_told_and_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = a_store(tmp_path)
+    study_id = record(store).study_id
+    monkeypatch.setattr("trainperf_mlflow.tracking.store._only_readable", lambda path: True)
+    before = (tmp_path / "mlflow.db").read_bytes()
+    compared = tp.compare(study_id, tracking_uri=store.tracking_uri)
+    assert "not written into it" in compared.warnings[-1]
+    with pytest.raises(StoreError, match="can only be read"):
+        tp.close(study_id, label="v1", tracking_uri=store.tracking_uri)
+    assert (tmp_path / "mlflow.db").read_bytes() == before
 
 
 def test_an_artifact_folder_that_cannot_be_written_is_refused(shared_folder: Path) -> None:

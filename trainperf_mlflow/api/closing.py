@@ -109,8 +109,11 @@ def close(
     """
     wanted = _label(label, check)
     from trainperf_mlflow.tracking.queries import find_study
+    from trainperf_mlflow.tracking.store import refuse_read_only
 
     store, study_id = find(study, tracking_uri, experiment)
+    if not check:
+        refuse_read_only(store)
     links = Links(
         scope=find_study(store, scope_study) if scope_study else None,
         pressure=find_study(store, pressure_study) if pressure_study else None,
