@@ -13,10 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from recorded_studies import clean_surroundings
 
-from tests.command import runs, trainperf
+from tests.command import runs
 from trainperf_mlflow.cli import cli
 from trainperf_mlflow.tracking.names import NOTE
+
+pytestmark = pytest.mark.usefixtures("warm_servers")
 
 QUICK = ("--repeats", "1", "--iters", "2", "--warmup", "1")
 PHASES = ("data", "forward", "backward", "optimizer", "other")
@@ -56,23 +59,25 @@ def by_variant(folder: Path) -> dict[str, Run]:
 @pytest.fixture(scope="module")
 def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
     folder = tmp_path_factory.mktemp("explained")
-    done = trainperf(
-        *("measure", "--study", "where", "--candidate", "checkpoint", *QUICK),
-        *("--set", "seq_len=64", "--hypothesis", "memory", "--format", "json"),
-        cwd=folder,
-    )
-    assert done.returncode == 0, done.stderr
-    before = by_variant(folder)
-    printed = [json.loads(done.stdout)]
-    for command in (
-        ("phase", "where", "--repeats", "2", "--format", "json"),
-        ("profile", "where", "--top", "4", "--steps", "1", "--format", "json"),
-    ):
-        done = trainperf(*command, cwd=folder)
-        assert done.returncode == 0, done.stderr
+    printed = []
+    with pytest.MonkeyPatch.context() as patch:
+        clean_surroundings(patch, folder)
+        done = invoke(
+            *("measure", "--study", "where", "--candidate", "checkpoint", *QUICK),
+            *("--set", "seq_len=64", "--hypothesis", "memory", "--format", "json"),
+        )
+        assert done.exit_code == 0, done.stderr
+        before = by_variant(folder)
         printed.append(json.loads(done.stdout))
-        # MLflow has everything, so nothing is left on disk.
-        assert not (folder / ".trainperf").exists()
+        for command in (
+            ("phase", "where", "--repeats", "2", "--format", "json"),
+            ("profile", "where", "--top", "4", "--steps", "1", "--format", "json"),
+        ):
+            done = invoke(*command)
+            assert done.exit_code == 0, done.stderr
+            printed.append(json.loads(done.stdout))
+            # MLflow has everything, so nothing is left on disk.
+            assert not (folder / ".trainperf").exists()
     study = next(run for run in runs(folder) if run.data.tags["trainperf.kind"] == "study")
     return Explained(folder, before, by_variant(folder), study, *printed)
 
