@@ -85,7 +85,7 @@ VERDICT: Mapping[str, Text] = MappingProxyType(
         ),
         "headline.closed": Text("Closed as “{label}”. ", "已以“{label}”结项。"),
         "measured": Text("Measured before the close", "结项前的测量结论"),
-        "measured.decision": Text("{decision}, {sure}. {reason}", "{decision}，{sure}。{reason}"),
+        "measured.decision": Text("{decision}, {sure}: {reason}", "{decision}，{sure}。{reason}"),
         "headline.measure": Text("Measured; nothing was compared.", "已测量，没有比较对象。"),
         "headline.calibration": Text(
             "The machine was measured against itself.", "已用相同代码测量本机。"
