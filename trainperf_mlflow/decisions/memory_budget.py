@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from trainperf_mlflow.decisions import memory, memory_study
-from trainperf_mlflow.decisions.case import Case, Choice
-from trainperf_mlflow.results.decision import Decision
 
 THRESHOLDS = memory_study.thresholds(memory_cap_mb=9600.0, min_samples_per_s=1.0)  # as published
 
@@ -29,11 +27,3 @@ def decide_memory_budget(summary: Mapping[str, Any]) -> dict[str, str]:
         ValueError: a field is missing or of the wrong kind.
     """
     return memory.decide_summary(summary, RULES)
-
-
-def decide(case: Case) -> Decision:
-    return memory_study.decide_candidate(case, RULES)
-
-
-def choose(cases: Sequence[Case]) -> Choice:
-    return memory_study.choose(cases, RULES)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from trainperf_mlflow.decisions import memory, memory_study
-from trainperf_mlflow.decisions.case import Case, Choice
-from trainperf_mlflow.results.decision import Decision
 
 # The budget of the published measurement, on a device of 12 GB.
 THRESHOLDS = memory_study.thresholds(memory_cap_mb=11200.0, min_samples_per_s=1.0)
@@ -40,11 +38,3 @@ def decide_memory_strategy(summary: Mapping[str, Any]) -> dict[str, str]:
         ValueError: a field is missing or of the wrong kind.
     """
     return memory.decide_summary(summary, RULES)
-
-
-def decide(case: Case) -> Decision:
-    return memory_study.decide_candidate(case, RULES)
-
-
-def choose(cases: Sequence[Case]) -> Choice:
-    return memory_study.choose(cases, RULES)

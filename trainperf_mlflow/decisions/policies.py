@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType
 
 from trainperf_mlflow.decisions import (
@@ -56,8 +57,8 @@ POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
             name="memory-strategy",
             thresholds=memory_strategy.THRESHOLDS,
             optional=memory_study.OPTIONAL_THRESHOLDS,
-            decide=memory_strategy.decide,
-            choose=memory_strategy.choose,
+            decide=partial(memory_study.decide_candidate, rules=memory_strategy.RULES),
+            choose=partial(memory_study.choose, rules=memory_strategy.RULES),
             reads_time=False,
             aside=False,
         ),
@@ -65,8 +66,8 @@ POLICIES: MappingProxyType[str, Policy] = MappingProxyType(
             name="memory-budget",
             thresholds=memory_budget.THRESHOLDS,
             optional=memory_study.OPTIONAL_THRESHOLDS,
-            decide=memory_budget.decide,
-            choose=memory_budget.choose,
+            decide=partial(memory_study.decide_candidate, rules=memory_budget.RULES),
+            choose=partial(memory_study.choose, rules=memory_budget.RULES),
             reads_time=False,
             aside=False,
         ),

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mlflow.entities import RunTag
-
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE, TRACE_FILE
 from trainperf_mlflow.errors import EvidenceError, StoreError
 from trainperf_mlflow.results.comparison import Comparison
 from trainperf_mlflow.results.study import Study
 from trainperf_mlflow.results.values import VariantValues
 from trainperf_mlflow.tracking import names, queries
+from trainperf_mlflow.tracking.entities import run_tags
 from trainperf_mlflow.tracking.store import Store, local_folder, refusals
 
 PHASE_MEMORY_FILE = "phases/phase_memory.json"
@@ -137,6 +136,4 @@ def send_assessment(store: Store, comparison: Comparison, note: str | None = Non
     with refusals(store.tracking_uri):
         for path, text in files.items():
             client.log_text(study_id, text, path)
-        client.log_batch(
-            study_id, tags=[RunTag(key, value) for key, value in tags.items()], synchronous=True
-        )
+        client.log_batch(study_id, tags=run_tags(tags), synchronous=True)

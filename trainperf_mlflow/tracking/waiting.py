@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from mlflow.entities import Metric, RunTag
+from mlflow.entities import Metric
 from pydantic import ValidationError
 
 from trainperf_mlflow.analysis.explanation import TRACE_FILE
 from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.results.record import Record
 from trainperf_mlflow.tracking import names
+from trainperf_mlflow.tracking.entities import run_tags
 from trainperf_mlflow.tracking.pictures import write_pictures
 from trainperf_mlflow.tracking.spool import Spool, SpoolError, Target, write_whole
 from trainperf_mlflow.tracking.store import Store, refusals
@@ -220,6 +221,6 @@ def _send(store: Store, one: Parcel) -> None:
         client.log_batch(
             run_id,
             metrics=[Metric(key, value, one.at_ms, 0) for key, value in one.metrics.items()],
-            tags=[RunTag(key, value) for key, value in tags.items()],
+            tags=run_tags(tags),
             synchronous=True,
         )
