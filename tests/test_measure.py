@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
 import trainperf_mlflow as tp
 from tests.command import trainperf
+from trainperf_mlflow.cli import cli
 
 STUDY_NAME = 'is it "real"? <b>50 %</b>; DROP TABLE runs'
 
@@ -223,10 +225,11 @@ def test_python_reads_decisions_runs_and_comparison(measured: Measured) -> None:
 
 
 def test_the_list_of_decisions_is_readable_by_people_and_machines(measured: Measured) -> None:
-    table = trainperf("decisions", cwd=measured.folder)
-    assert table.returncode == 0, table.stderr
+    store = ("--tracking-uri", measured.uri)
+    table = CliRunner().invoke(cli, ["decisions", *store])
+    assert table.exit_code == 0, table.stderr
     assert "accept" in table.stdout
-    rows = json.loads(trainperf("decisions", "--format", "json", cwd=measured.folder).stdout)
+    rows = json.loads(CliRunner().invoke(cli, ["decisions", "--format", "json", *store]).stdout)
     assert [row["study"] for row in rows] == [STUDY_NAME]
 
 
