@@ -162,16 +162,7 @@ def _draw_times(axes: Axes, shown: Sequence[str], times: Table) -> None:
         for row, spread in zip(rows, spreads, strict=True):
             starts[shown[row]] += spread.mean
     for row, name in enumerate(shown):
-        axes.annotate(
-            f"{starts[name]:.4g}",
-            (starts[name], row),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=TICK,
-            fontweight="bold",
-            color=INK,
-        )
+        _value_at(axes, starts[name], (starts[name], row))
     axes.set_xlim(0, longest * 1.14 or 1.0)
     axes.set_yticks(range(len(shown)), [safe(name) for name in shown])
     axes.set_ylim(len(shown) - 0.5, -0.5)
@@ -205,16 +196,22 @@ def _draw_peaks(axes: Axes, shown: Sequence[str], peaks: Table) -> None:
             continue
         phase = max(peaks[name], key=lambda phase: peaks[name][phase].mean)
         top = peaks[name][phase]
-        axes.annotate(
-            f"{top.mean:.4g}",
-            (top.high, row - 0.39 + (found.index(phase) + 0.5) * height),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=TICK,
-            fontweight="bold",
-            color=INK,
-        )
+        place = (top.high, row - 0.39 + (found.index(phase) + 0.5) * height)
+        _value_at(axes, top.mean, place)
     axes.set_xlim(0, highest * 1.18 or 1.0)
     axes.tick_params(left=False, labelleft=False)
     panel(axes, x="peak memory of each phase, MiB", grid="x")
+
+
+def _value_at(axes: Axes, value: float, place: tuple[float, float]) -> None:
+    """The number at the end of its bar."""
+    axes.annotate(
+        f"{value:.4g}",
+        place,
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=TICK,
+        fontweight="bold",
+        color=INK,
+    )
