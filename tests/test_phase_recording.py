@@ -18,6 +18,7 @@ from trainperf_mlflow.attribution import Attempt, PhaseMeasurement, Safety
 from trainperf_mlflow.errors import Interrupted, StoreError
 from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.tracking.store import Store
+from trainperf_mlflow.tracking.waiting import Waiting
 
 ENOUGH = Safety(
     free_memory_mb_before_load=9000.0,
@@ -172,10 +173,10 @@ def test_what_the_store_does_not_take_stays_on_disk_until_it_is_recovered(
         tp.recover(tracking_uri=store.tracking_uri)
     assert folder.exists()
     monkeypatch.setattr(MlflowClient, "log_text", real)
-    (row,) = tp.recover()
+    study = Waiting.from_json((folder / "waiting.json").read_bytes()).study_id
+    (row,) = tp.recover(study)  # into the store that it was measured for
     assert (row["explained"], row["sent"], row["complete"]) == (["phase"], 0, True)
     assert summary_of(store, "bf16")["metrics"]["phase/forward_ms"] == 4.5
-    study = row["study_id"]
     assert {f.path for f in store.client.list_artifacts(study, "plots")} >= {"plots/phases.png"}
     assert "phases/phase_memory.json" in {
         file.path for file in store.client.list_artifacts(study, "phases")

@@ -52,13 +52,14 @@ def recover(
         except StoreError as error:
             tell(str(error))
             failed = failed or error
-    measured = spool.studies() if study is None else [study]
+    measured = set(spool.studies())
     recovered = []
-    for study_id in measured if study else sorted({*measured, *explanations}):
+    for study_id in sorted({*measured, *explanations}) if study is None else [study]:
         found: dict[str, Any] = {"study_id": study_id, "sent": 0, "explained": [], "ended": 0}
         found |= {"decision": None, "complete": True}
         try:
-            if study_id in measured:
+            # Of a study that is named, what still runs is ended, though nothing waits.
+            if study_id in measured or study_id not in explanations:
                 found |= _measured(study_id, tracking_uri, tell)
             if found["complete"] and study_id in explanations:
                 found["explained"] = _explained(explanations[study_id], tracking_uri, tell)
