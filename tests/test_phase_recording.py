@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from trainperf_mlflow.attribution import Attempt, PhaseMeasurement, Safety
 from trainperf_mlflow.errors import Interrupted, StoreError
 from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.tracking.store import Store
-from trainperf_mlflow.tracking.waiting import Waiting
+from trainperf_mlflow.tracking.waiting import Kept, Waiting, parcel
 
 ENOUGH = Safety(
     free_memory_mb_before_load=9000.0,
@@ -191,11 +192,36 @@ def test_what_the_store_does_not_take_stays_on_disk_until_it_is_recovered(
     assert not Path(".trainperf").exists()
 
 
+def test_a_trace_that_the_store_did_not_take_is_sent_by_recover_with_its_digest(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    def gone(*arguments: Any, **more: Any) -> None:
+        raise OSError("connection refused")
+
+    study = next(r for r in runs(store) if r.data.tags["trainperf.kind"] == "study").info.run_id
+    kept = Kept(study, "profile")
+    trace = kept.path / "trace.json.gz"
+    trace.write_bytes(b"made up")
+    kept.put(store, [parcel(study, {"profile/trace_evidence.json": {"runs": []}}, trace=trace)])
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, "log_artifact", gone)
+        with pytest.raises(StoreError, match=r"connection refused.*trainperf recover"):
+            kept.send(store, {"plots/trace_timeline.png": b"png"})
+    kept.leave()
+    assert [row["explained"] for row in tp.recover()] == [["profile"]]
+    sent = Path(store.client.download_artifacts(study, "profile/trace.json.gz"))
+    assert sent.read_bytes() == b"made up"
+    tags = store.client.get_run(study).data.tags
+    digest = hashlib.sha256(b"made up").hexdigest()
+    assert tags["trainperf.sha256/profile/trace.json.gz"] == digest
+    assert tp.recover() == []
+
+
 def test_results_of_a_study_that_was_closed_meanwhile_are_not_sent(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainperf_mlflow.tracking.waiting import Kept, parcel
-
     study = store.client.search_runs(
         [store.experiment_id], "tags.`trainperf.kind` = 'study'"
     )[0].info.run_id  # fmt: skip
