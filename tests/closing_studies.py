@@ -142,14 +142,19 @@ def trained_run(index: int, loss: float | None) -> Convergence:
     )
 
 
-def explain(store: Store, recorder: Recorder) -> None:
-    """Traces and phases of each variant, as the commands profile and phase leave them."""
+def explain(store: Store, recorder: Recorder, oom: str | None = None) -> None:
+    """Traces and phases of each variant, as the commands profile and phase leave them; one may
+    have run out of memory."""
     parcels = []
     kept = Kept(recorder.study_id, "phase")
     trace = kept.path / "trace.json.gz"
     trace.write_bytes(b"\x1f\x8b made up")
     for variant, run_id in recorder.variant_runs.items():
         head = {"variant": variant, "status": "ok"}
+        if variant == oom:
+            head["status"] = "oom"
+            parcels += [parcel(run_id, {PROFILE_FILE: head}), parcel(run_id, {PHASES_FILE: head})]
+            continue
         profile = {**head, "trace_file": "profile/trace.json.gz", "top_operators": [{"name": "mm"}]}
         parcels += [
             parcel(run_id, {PROFILE_FILE: profile}, trace=trace),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from closing_studies import BASE, a_block, add_regression, artifact_of, record_closable
+from closing_studies import BASE, a_block, add_regression, artifact_of, explain, record_closable
 from made_reports import PUBLISHED, document
 from recorded_studies import a_store, clean_surroundings, record
 
@@ -256,6 +256,18 @@ def test_a_candidate_that_longer_training_shows_to_fail_is_rejected_and_the_hand
     assert "with seed 44, with which the baseline's did not" in closed.text
     # The file with every seed's losses is held by the manifest.
     assert "convergence" in {a.role for a in manifest_of(store, study_id).artifacts}
+
+
+def test_a_pair_that_is_explained_on_one_side_only_lacks_traces_and_phases(store: Store) -> None:
+    recorder = record_closable(store, "one side", repeats=3, explained=False)
+    explain(store, recorder, oom="checkpoint")
+    add_regression(store, recorder.study_id)
+    found = closed_json(store, recorder.study_id, "--label", "one-side-v1")
+    assert found["decision"] == "tune"
+    assert found["candidates"][0]["missing_evidence"] == ["profile_trace", "phase_memory"]
+    report = tp.export(recorder.study_id, "closing", tracking_uri=store.tracking_uri)
+    assert report["profile"]["missing_strategies"] == ["checkpoint"]
+    assert report["profile"]["expected_strategies"] == ["baseline", "checkpoint"]
 
 
 def test_check_writes_nothing(store: Store) -> None:

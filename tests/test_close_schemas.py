@@ -94,6 +94,16 @@ def test_a_digest_or_a_size_of_another_kind_is_refused() -> None:
             read_record(Manifest, json.dumps(content).encode(), "evidence/manifest.json")
 
 
+@pytest.mark.parametrize("key", ["path", "sha256", "size", "run_id"])
+def test_an_artifact_that_does_not_say_which_file_it_is_is_refused(key: str) -> None:
+    content = json.loads(canonical(manifest()))
+    artifact = {"role": "plan", "part": "study", "study_id": "s", "run_id": "r", "path": "a"}
+    artifact |= {"sha256": SHA, "size": 1, "fixed_at": "close"}
+    content["artifacts"] = [{k: v for k, v in artifact.items() if k != key}]
+    with pytest.raises(EvidenceError, match=key):
+        read_record(Manifest, json.dumps(content).encode(), "evidence/manifest.json")
+
+
 def test_a_file_that_is_no_json_or_has_a_key_twice_is_refused() -> None:
     for data in (b"", b"{", b'{"run_label": "a", "run_label": "b"}', b"\xff"):
         with pytest.raises(EvidenceError, match="the manifest"):
