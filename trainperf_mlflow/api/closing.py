@@ -22,6 +22,7 @@ from trainperf_mlflow.evidence.closing import close_study
 from trainperf_mlflow.evidence.closing_report import ClosingReport
 from trainperf_mlflow.evidence.gates import Closable
 from trainperf_mlflow.evidence.handoff import Handoff, make_handoff
+from trainperf_mlflow.evidence.labels import known_label
 from trainperf_mlflow.evidence.manifest import (
     Entry,
     Manifest,
@@ -37,13 +38,6 @@ from trainperf_mlflow.results.record import Record
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.closing import StudyRuns
-
-MAX_LABEL = 250
-# What stands in examples where a label of one's own belongs.
-_PLACEHOLDERS = frozenset(
-    {"label", "l", "run_label", "your_label", "unique_label", "placeholder", "changeme"}
-    | {"change_me", "todo", "tbd", "fixme", "xxx", "none", "null", "..."}
-)
 
 
 class Closure(Record):
@@ -107,7 +101,7 @@ def close(
             files is broken; what it is is named.
         StoreError: the store cannot be read or written.
     """
-    wanted = _label(label, check)
+    wanted = None if label is None and check else known_label(label)
     from trainperf_mlflow.tracking.queries import find_study
     from trainperf_mlflow.tracking.store import refuse_read_only
 
@@ -349,27 +343,6 @@ def _closed_before(
 
 
 # --- words -------------------------------------------------------------------------------------
-
-
-def _label(label: str | None, check: bool) -> str | None:
-    """A label that says something.
-
-    Raises:
-        PlanError: it is missing, empty, too long or a placeholder.
-    """
-    if label is None and check:
-        return None
-    text = (label or "").strip()
-    word = text.lower().strip("<>[]{}$")
-    if not text or word in _PLACEHOLDERS or word.startswith("replace"):
-        what = f"{shown(label)} is a placeholder" if text else "it is empty"
-        raise PlanError(f"a close needs a label of its own ({what}); give --label, such as v1")
-    if len(text) > MAX_LABEL or not text.isprintable():
-        raise PlanError(
-            f"the label {shown(text)} has {len(text)} characters or one that cannot be printed; "
-            f"give at most {MAX_LABEL} plain ones"
-        )
-    return text
 
 
 def _sha256(text: str) -> str:
