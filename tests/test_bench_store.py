@@ -17,6 +17,7 @@ from trainperf_mlflow import api
 from trainperf_mlflow.api import reading
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.tracking import queries
+from trainperf_mlflow.tracking.queries import DECIDED_KINDS
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store
 
@@ -31,7 +32,7 @@ def test_the_short_benchmark_prints_each_question_beside_the_plain_calls(
     script["main"](["--short"])
     printed = capsys.readouterr().out
     for title, calls in (
-        (r"tp\.decisions\(\)", "3 search_runs"),
+        (r"tp\.decisions\(\)", f"{len(DECIDED_KINDS)} search_runs"),
         (r"  mlflow\.search_runs\(studies\)", "1 search_runs"),
         (r"read and decide on 3 repeats", "1 search_runs"),
         (r"  mlflow\.get_run, one by one", "9 get_run"),
