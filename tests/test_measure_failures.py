@@ -106,12 +106,11 @@ def test_a_task_of_two_lines_is_measured_and_decided(folder: Path) -> None:
 
 
 def test_a_killed_worker_costs_its_repeat_and_nothing_else(folder: Path) -> None:
-    done = trainperf(
+    done = invoke(
         *("measure", "--task", "my_task:killed_once", "--candidate", "c:die=true"),
         *("--format", "json", *QUICK),
-        cwd=folder,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     found = runs(folder)
     assert kinds(found) == Counter(study=1, variant=2, repeat=4)
     statuses = Counter(
@@ -152,8 +151,8 @@ def test_an_interrupt_keeps_what_was_measured_and_ends_the_runs(
     assert kinds(found)["repeat"] >= 2
     assert not psutil.pid_exists(command.pid) or command.poll() is not None
     # What was kept can be decided about, as the message says.
-    again = trainperf("compare", study.info.run_id, "--format", "json", cwd=folder)
-    assert again.returncode == 0, again.stderr
+    again = invoke("compare", study.info.run_id, "--format", "json")
+    assert again.exit_code == 0, again.stderr
     assert json.loads(again.stdout)["study_id"] == study.info.run_id
 
 
@@ -169,13 +168,13 @@ def test_a_killed_command_leaves_no_worker_and_recover_ends_its_runs(folder: Pat
     command.communicate()
     wait_until(lambda: not any(_computes(child) for child in children), 20)
     assert any(run.info.status == "RUNNING" for run in runs(folder))
-    recovered = trainperf("recover", "--format", "json", cwd=folder)
-    assert recovered.returncode == 0, recovered.stderr
+    recovered = invoke("recover", "--format", "json")
+    assert recovered.exit_code == 0, recovered.stderr
     found = runs(folder)
     assert not any(run.info.status == "RUNNING" for run in found)
     assert kinds(found)["repeat"] >= 3
     assert not spooled(folder)
-    assert "nothing waits" in trainperf("recover", cwd=folder).stdout
+    assert "nothing waits" in invoke("recover").stdout
     assert kinds(runs(folder)) == kinds(found)
 
 
@@ -214,8 +213,8 @@ def test_a_server_killed_during_a_study_loses_nothing(folder: Path) -> None:
     # The decision is told although it could not be recorded.
     assert "measured and decided" in errors
     with server:
-        recovered = trainperf("recover", "--format", "json", cwd=folder)
-        assert recovered.returncode == 0, recovered.stderr
+        recovered = invoke("recover", "--format", "json")
+        assert recovered.exit_code == 0, recovered.stderr
         found = runs(folder, server.uri)
     assert kinds(found) == Counter(study=1, variant=2, repeat=8)
     assert not any(run.info.status == "RUNNING" for run in found)
@@ -329,15 +328,15 @@ def test_a_password_on_the_command_line_stays_off_the_disk(folder: Path) -> None
 
 
 def test_closed_standard_streams_lose_nothing(folder: Path) -> None:
-    arguments = ("measure", "--task", "my_task:two_lines", "--candidate", "c:work=1", *QUICK)
-    command = shlex.join([*COMMAND, *arguments])
+    arguments = ("measure", "--task", "my_task:two_lines", "--candidate", "c:work=1")
+    command = shlex.join([*COMMAND, *arguments, "--repeats", "1", "--iters", "1", "--warmup", "1"])
     for redirect in (">&-", "2>&-", "<&- 2>&-", "| true"):
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", f"{command} {redirect}"],
             cwd=folder, env=environment(), capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, (redirect, done.stderr)
-    assert kinds(runs(folder)) == Counter(study=4, variant=8, repeat=16)
+    assert kinds(runs(folder)) == Counter(study=4, variant=8, repeat=8)
 
 
 def test_doctor_tells_each_check_with_status_detail_and_remedy(folder: Path) -> None:
