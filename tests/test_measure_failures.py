@@ -89,15 +89,15 @@ SLOW = (
 )
 
 
-def test_a_task_of_two_lines_is_measured_and_decided(folder: Path) -> None:
-    done = trainperf(
+@pytest.mark.usefixtures("folder")
+def test_a_task_of_two_lines_is_measured_and_decided() -> None:
+    done = invoke(
         # A hundred times less work: no neighbour makes up for that.
         *("measure", "--task", "my_task:two_lines", "--set", "work=3000000"),
         *("--candidate", "less:work=30000", "--goal", "step_time", "--format", "json"),
         *("--repeats", "3", "--iters", "2", "--warmup", "1"),
-        cwd=folder,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     output = json.loads(done.stdout)
     assert output["decision"] == "accept"
     assert "peak_mem_mb" not in output["candidates"][0]["delta"]
