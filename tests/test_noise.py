@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from trainperf_mlflow.analysis.noise import (
-    again_budget,
     disturbances,
     judge,
     judge_machine,
@@ -111,10 +110,6 @@ def test_the_gate_reads_the_thread_that_waited_longest() -> None:
 
     assert not to_measure_again([block(20.0), block(40.0)])
     assert to_measure_again([block(20.0), block(60.0)])
-
-
-def test_at_most_half_of_the_blocks_are_measured_again_but_always_one() -> None:
-    assert [again_budget(blocks) for blocks in (1, 3, 24)] == [1, 1, 12]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trainperf_mlflow.analysis.noise import disturbances, usual_references_ms
-from trainperf_mlflow.analysis.sequential import MIN_PROCESS_PAIRS
+from trainperf_mlflow.analysis.sequential import LEVEL, MIN_PROCESS_PAIRS
+from trainperf_mlflow.analysis.signed_rank import fewest_values
 from trainperf_mlflow.results.values import BlockValues
 
-# With fewer pairs left a study is judged by all: fewer bound nothing at the level of a study with
-# several looks and candidates (8 pairs: 1 - 2 / 2^8 = 99.2 %).
-MIN_PAIRS_LEFT = 8
 # Disturbances that meet one side so much more often than chance allows are that side's own doing.
 CHANCE = 0.05
 
@@ -38,11 +36,12 @@ class Gated(NamedTuple):
     kept_because: str | None = None
 
 
-def gated(pairs: Sequence[Pair], waits_count: bool) -> Gated:
+def gated(pairs: Sequence[Pair], waits_count: bool, level: float = LEVEL) -> Gated:
     """The pairs without those in which a block was disturbed, where enough are left.
 
     Args:
         waits_count: whether a wait for a core disturbs; not where the signal is without it.
+        level: of the interval that is to be made of them; fewer pairs than it needs are too few.
     """
     blocks = [block for pair in pairs for block in (pair.baseline, pair.candidate)]
     usual = usual_references_ms(blocks)
@@ -62,7 +61,7 @@ def gated(pairs: Sequence[Pair], waits_count: bool) -> Gated:
             "which chance does not do",
         )
     processes = len({pair.process_pair for pair in clean})
-    if processes < MIN_PROCESS_PAIRS or len(clean) < MIN_PAIRS_LEFT:
+    if processes < MIN_PROCESS_PAIRS or len(clean) < fewest_values(level):
         return Gated(
             pairs, disturbed, "disturbed pairs count as well, because too few others are left"
         )

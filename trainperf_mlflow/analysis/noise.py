@@ -19,8 +19,6 @@ from trainperf_mlflow.results.values import BlockValues, VariantValues
 
 # Disturbed neighbouring blocks are measured again so often, then kept and flagged.
 MOST_AGAIN = 2
-# And in a study not many more blocks than this part of the planned ones.
-AGAIN_SHARE = 0.5
 # A study in which more of the blocks were disturbed, or had company, is noisy.
 NOISY_SHARE = 0.1
 # Other processes that keep so much of a core busy are company, also where a core is free for them:
@@ -132,15 +130,6 @@ def to_measure_again(blocks: Sequence[Block], usual_ms: float | None = None) -> 
     """Whether one of these neighbouring blocks was disturbed."""
     values = [value for block in blocks if (value := block_values(block, None)) is not None]
     return any(disturbances(value, usual_ms) for value in values)
-
-
-def again_budget(blocks: int) -> int:
-    """How many of a study's blocks may be measured again.
-
-    >>> again_budget(24), again_budget(1)
-    (12, 1)
-    """
-    return max(1, int(blocks * AGAIN_SHARE))
 
 
 def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise | None:

@@ -80,7 +80,7 @@ def estimate_time(
         (block for pair in pairs for block in _blocks(pair)), device, data_workers
     )
     pair_s, measured = _seconds_per_pair(pairs), len(pairs)
-    pairs, noisy, kept = gated(pairs, waits_count=signal.name == "gated wall")
+    pairs, noisy, kept = gated(pairs, signal.name == "gated wall", level)
     ratios = [_log_ratio(pair, signal.low) for pair in pairs]
     groups = [pair.process_pair for pair in pairs]
     processes = len(set(groups))
@@ -156,7 +156,7 @@ def spread_of(pairs: Sequence[Pair], device: str, data_workers: bool) -> float:
     signal = choose_signal(
         (block for pair in pairs for block in _blocks(pair)), device, data_workers
     )
-    used = gated(pairs, waits_count=signal.name == "gated wall").pairs
+    used = gated(pairs, signal.name == "gated wall").pairs
     return _spread_between(
         [_log_ratio(pair, signal.low) for pair in used],
         [pair.process_pair for pair in used],

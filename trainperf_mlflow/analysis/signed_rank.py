@@ -60,6 +60,15 @@ def signed_rank_interval(differences: Sequence[float], level: float) -> Interval
     return Interval(float(np.median(means)), *bounds)
 
 
+def fewest_values(level: float) -> int:
+    """So many differences are bounded at this level at all, by the least and the greatest of them.
+
+    >>> fewest_values(0.95), fewest_values(0.982)
+    (6, 7)
+    """
+    return math.ceil(1 - math.log2(1 - level))
+
+
 def walsh_averages(values: np.ndarray) -> np.ndarray:
     """The mean of each value with itself and with each other one, sorted."""
     first, second = np.triu_indices(len(values))

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from trainperf_mlflow.analysis.noise import (
     MOST_AGAIN,
     REFERENCE_BLOCKS,
-    again_budget,
     to_measure_again,
     usual_references_ms,
 )
@@ -124,7 +123,8 @@ class _Conductor:
         self._isolation = job.isolation
         self._warmup = job.warmup_steps
         self._steps = job.steps_per_block
-        self._budget = again_budget(job.repeats * job.blocks * len(job.variants))
+        # A study on a disturbed machine takes twice as long at most.
+        self._budget = job.repeats * job.blocks * len(job.variants)
         self._recent: deque[Block] = deque(maxlen=REFERENCE_BLOCKS)
         self._usual_ms: float | None = None  # of the reference computation
 
