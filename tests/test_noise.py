@@ -108,8 +108,48 @@ def test_the_gate_reads_the_thread_that_waited_longest() -> None:
             run_delay_ms=10.0, threads_delay_ms=threads_ms,
         )  # fmt: skip
 
-    assert not to_measure_again([block(20.0), block(40.0)])
-    assert to_measure_again([block(20.0), block(60.0)])
+    assert not to_measure_again(block(20.0), [block(40.0)], None, "cpu", False)
+    assert to_measure_again(block(20.0), [block(60.0)], None, "cpu", False)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidates", "again"),
+    [
+        (True, [False], True),
+        (False, [True], True),
+        (False, [True, False], True),
+        (True, [False] * 5, True),
+        (False, [True, True, False, False, False], False),
+        (False, [True, True, True, False, False], True),
+        (None, [False, True], True),
+    ],
+)
+def test_a_set_is_measured_again_where_half_of_its_pairs_were_disturbed(
+    baseline: bool | None, candidates: list[bool], again: bool
+) -> None:
+    def block(hit: bool) -> Block:
+        return Block(
+            index=0, started_at=0.0, wall_ms=1000.0, step_ms=(500.0, 500.0), losses=(None, None),
+            run_delay_ms=60.0 if hit else 0.0,
+        )  # fmt: skip
+
+    first = None if baseline is None else block(baseline)
+    assert to_measure_again(first, [block(hit) for hit in candidates], None, "cpu", False) == again
+
+
+@pytest.mark.parametrize(("device", "workers", "again"), [
+    ("cpu", False, False), ("cpu", True, True), ("cuda:0", False, True),
+])  # fmt: skip
+def test_a_wait_that_can_be_subtracted_is_no_reason_to_measure_again(
+    device: str, workers: bool, again: bool
+) -> None:
+    block = Block(
+        index=0, started_at=0.0, wall_ms=1000.0, step_ms=(500.0, 500.0), losses=(None, None),
+        step_run_delay_ms=(100.0, 0.0), run_delay_ms=100.0, cpu_ms=900.0,
+    )  # fmt: skip
+    assert to_measure_again(block, [], None, device, workers) == again
+    slow = block.model_copy(update={"watch": watch(reference_ms=(0.3, 0.5))})
+    assert to_measure_again(slow, [], 0.3, device, workers)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +159,7 @@ def test_the_gate_reads_the_thread_that_waited_longest() -> None:
         (watch(others_cores=1.0), 1, "noisy", "warn"),
         (watch(others_cores=1.0), 2, "unfit", "warn"),
         (watch(steal=0.3), 1, "noisy", "warn"),
-        (Watch(), 1, "unknown", "ok"),
+        (Watch(), 1, "quiet", "ok"),
     ],
 )
 def test_the_doctor_says_what_the_machine_is_like_and_what_to_do(
@@ -138,6 +178,9 @@ def test_the_doctor_finds_a_core_that_something_on_the_host_slows_now_and_then(
     check = judge_machine(QUIET, [0.3] * (20 - slow) + [0.45] * slow, cores=2, threads=1)
     assert check.detail.startswith(level)
     assert (f"the core was slow for {5 * slow} % of the time" in check.detail) == (level == "noisy")
+    elsewhere = judge_machine(Watch(), [0.3] * (20 - slow) + [0.45] * slow, cores=2, threads=1)
+    assert judge_machine(Watch(), (), cores=2, threads=1).detail.startswith("unknown")
+    assert elsewhere.detail.startswith(f"{level}: what other processes take is unknown")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trainperf_mlflow.analysis.noise import disturbances, usual_references_ms
+from trainperf_mlflow.analysis.noise import disturbed, usual_references_ms
 from trainperf_mlflow.analysis.sequential import LEVEL, MIN_PROCESS_PAIRS
 from trainperf_mlflow.analysis.signed_rank import fewest_values
 from trainperf_mlflow.results.values import BlockValues
@@ -45,32 +45,27 @@ def gated(pairs: Sequence[Pair], waits_count: bool, level: float = LEVEL) -> Gat
     """
     blocks = [block for pair in pairs for block in (pair.baseline, pair.candidate)]
     usual = usual_references_ms(blocks)
-    found = [_disturbed(*known, waits_count) for known in zip(blocks, usual, strict=True)]
+    found = [disturbed(*known, waits_count) for known in zip(blocks, usual, strict=True)]
     hit = list(zip(found[::2], found[1::2], strict=True))
     clean = [pair for pair, sides in zip(pairs, hit, strict=True) if not any(sides)]
-    disturbed = len(pairs) - len(clean)
-    if not disturbed:
+    number = len(pairs) - len(clean)
+    if not number:
         return Gated(pairs, 0)
-    sides = [sum(one and not other for one, other in hit), sum(b and not a for a, b in hit)]
+    sides = [sum(a and not b for a, b in hit), sum(b and not a for a, b in hit)]
     if _one_sided(*sides):
         who = "candidate" if sides[1] > sides[0] else "baseline"
         return Gated(
             pairs,
-            disturbed,
+            number,
             f"disturbed pairs count as well, because nearly all disturbances met the {who}, "
             "which chance does not do",
         )
     processes = len({pair.process_pair for pair in clean})
     if processes < MIN_PROCESS_PAIRS or len(clean) < fewest_values(level):
         return Gated(
-            pairs, disturbed, "disturbed pairs count as well, because too few others are left"
+            pairs, number, "disturbed pairs count as well, because too few others are left"
         )
-    return Gated(clean, disturbed)
-
-
-def _disturbed(block: BlockValues, usual_ms: float | None, waits_count: bool) -> bool:
-    seen = set(disturbances(block, usual_ms))
-    return bool(seen if waits_count else seen - {"run_delay"})
+    return Gated(clean, number)
 
 
 def _one_sided(first: int, second: int) -> bool:

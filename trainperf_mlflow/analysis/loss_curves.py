@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from trainperf_mlflow.analysis.rounds import common_rounds, student_t
+from trainperf_mlflow.analysis.rounds import common_rounds
+from trainperf_mlflow.analysis.sequential import LEVEL
+from trainperf_mlflow.analysis.student import quantile
 from trainperf_mlflow.analysis.thinning import LOSSES_OF_BLOCK, stride
 from trainperf_mlflow.results.estimates import LossCurve
 from trainperf_mlflow.results.values import RepeatValues, VariantValues
@@ -72,7 +74,7 @@ def _judged(before: np.ndarray, after: np.ndarray, numbers: list[int]) -> LossCu
         return LossCurve(verdict="not_shown", text=text, **facts)
     spread = math.sqrt(float(before.var(axis=0, ddof=1).mean()))
     rounding = _ROUNDING * float(np.abs(before).mean())
-    mean_limit = max(student_t(seeds - 1) * spread * math.sqrt(2 / seeds), rounding)
+    mean_limit = max(quantile(seeds - 1, LEVEL) * spread * math.sqrt(2 / seeds), rounding)
     step_limit = max(mean_limit, _STEP_DEVIATIONS * spread)
     same = abs(mean) <= mean_limit and abs(most) <= step_limit
     words = "are the baseline's within" if same else "differ from the baseline's by more than"

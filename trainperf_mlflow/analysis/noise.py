@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, quantiles
 from typing import Literal, NamedTuple
 
-from trainperf_mlflow.analysis.signal import GATE, block_values
+from trainperf_mlflow.analysis.signal import GATE, block_values, choose_signal
 from trainperf_mlflow.results.check import Check
 from trainperf_mlflow.results.estimates import Noise
 from trainperf_mlflow.results.record import Status
@@ -126,10 +126,36 @@ def disturbances(block: BlockValues, usual_ms: float | None = None) -> tuple[str
     return tuple(code for code, cause in CAUSES.items() if cause.seen(block, usual_ms))
 
 
-def to_measure_again(blocks: Sequence[Block], usual_ms: float | None = None) -> bool:
-    """Whether one of these neighbouring blocks was disturbed."""
-    values = [value for block in blocks if (value := block_values(block, None)) is not None]
-    return any(disturbances(value, usual_ms) for value in values)
+def disturbed(block: BlockValues, usual_ms: float | None, waits_count: bool) -> bool:
+    """Whether something from outside slowed a block.
+
+    Args:
+        waits_count: whether a wait for a core disturbs; not where the signal is without it.
+    """
+    seen = disturbances(block, usual_ms)
+    return any(waits_count or code != "run_delay" for code in seen)
+
+
+def to_measure_again(
+    baseline: Block | None,
+    candidates: Sequence[Block],
+    usual_ms: float | None,
+    device: str,
+    data_workers: bool,
+) -> bool:
+    """Whether half of the pairs or more that these neighbouring blocks make were disturbed in what
+    a comparison would read; a block alone stands for its pair.
+
+    With many candidates nearly every set has a disturbed block, and to measure all of them again
+    for one pair would cost more than it gives.
+    """
+    values = [block_values(block, None) for block in (baseline, *candidates) if block is not None]
+    known = [value for value in values if value is not None]
+    waits_count = choose_signal(known, device, data_workers).name == "gated wall"
+    hit = [value is not None and disturbed(value, usual_ms, waits_count) for value in values]
+    if baseline is None or not candidates:
+        return any(hit)
+    return hit[0] or 2 * sum(hit[1:]) >= len(candidates)
 
 
 def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise | None:
@@ -142,9 +168,9 @@ def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise 
     if not blocks:
         return None
     seen = [disturbances(*known) for known in zip(blocks, usual_references_ms(blocks), strict=True)]
-    disturbed = sum(map(bool, seen))
+    hit = sum(map(bool, seen))
     company = [cores for block in blocks if (cores := _company(block)) >= COMPANY_CORES]
-    noisy = max(disturbed, len(company)) > NOISY_SHARE * len(blocks)
+    noisy = max(hit, len(company)) > NOISY_SHARE * len(blocks)
     causes = [
         f"{cause.text} in {count}"
         for code, cause in CAUSES.items()
@@ -161,7 +187,7 @@ def judge(variants: Sequence[VariantValues], unfit: str | None = None) -> Noise 
         text=_text(shown, unfit, again),
         causes=shown,
         blocks=len(blocks),
-        disturbed_blocks=disturbed,
+        disturbed_blocks=hit,
         measured_again=again,
     )
 
@@ -176,13 +202,15 @@ def judge_machine(watch: Watch, references_ms: Sequence[float], cores: int, thre
         threads: that will train.
     """
     others = watch.others_cores
-    if others is None:
+    if others is None and not references_ms:
         return Check(
             check="noise",
             status="ok",
             detail="unknown: this system does not tell what other processes do",
         )
-    told = [f"other processes take {_cores(others)}"]
+    unknown = "what other processes take is unknown"
+    told = [unknown if others is None else f"other processes take {_cores(others)}"]
+    others = others or 0.0
     for share, name in (
         (watch.steal, "steal"),
         (watch.cpu_pressure, "CPU pressure"),

@@ -155,8 +155,8 @@ def _unfit(time: PairedEstimate | None) -> bool:
     if time is None or time.low_pct is None or time.high_pct is None:
         return False
     half = (time.high_pct - time.low_pct) / 2
-    most = LADDER[-1] * PAIRS_PER_PROCESS_PAIR
-    return bool(time.stalls) or half * (min(1.0, time.pairs / most)) ** 0.5 > _UNFIT_PCT
+    measured, most = time.pairs + time.set_aside, LADDER[-1] * PAIRS_PER_PROCESS_PAIR
+    return bool(time.stalls) or half * (min(1.0, measured / most)) ** 0.5 > _UNFIT_PCT
 
 
 # --- in words ----------------------------------------------------------------------------------

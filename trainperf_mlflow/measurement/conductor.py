@@ -27,7 +27,7 @@ from trainperf_mlflow.measurement import pace
 from trainperf_mlflow.measurement.launcher import WorkerError
 from trainperf_mlflow.measurement.protocol import Warmed
 from trainperf_mlflow.measurement.schedule import Isolation, Round, paired_rounds
-from trainperf_mlflow.results.record import Record, Status
+from trainperf_mlflow.results.record import Record, Role, Status
 from trainperf_mlflow.results.repeats import Block, Repeat
 from trainperf_mlflow.results.study import Variant, Workload
 
@@ -38,7 +38,7 @@ BASELINE_ATTEMPTS = 2
 # Processes stay alive side by side where the memory for the others is free this many times over:
 # a candidate may need more than the one that was seen.
 MEMORY_MARGIN = 2.0
-# Before a block is measured again, so long at most. Most disturbances last from parts of a second
+# Before blocks are measured again, so long at most. Most disturbances last from parts of a second
 # to some seconds.
 CALM_S = 3.0
 
@@ -121,9 +121,10 @@ class _Conductor:
         self._start_worker = start_worker
         self._announce = announce
         self._isolation = job.isolation
+        self._data_workers = any(v.config.get("num_workers") for v in job.variants)
         self._warmup = job.warmup_steps
         self._steps = job.steps_per_block
-        # A study on a disturbed machine takes twice as long at most.
+        # On a disturbed machine a study measures twice as many blocks at most.
         self._budget = job.repeats * job.blocks * len(job.variants)
         self._recent: deque[Block] = deque(maxlen=REFERENCE_BLOCKS)
         self._usual_ms: float | None = None  # of the reference computation
@@ -153,8 +154,10 @@ class _Conductor:
         yield from told.ended(attempts)
         for index, order in enumerate(planned.blocks):
             for again in itertools.count():
+                if again:
+                    attempts[order[0]].calm(self._usual_ms)
                 for name in order:
-                    attempts[name].block(index, self._steps, again, self._usual_ms)
+                    attempts[name].block(index, self._steps, again)
                     yield from told.ended(attempts)
                 if not self._again(attempts.values(), again):
                     break
@@ -176,8 +179,10 @@ class _Conductor:
                 for again in itertools.count():
                     if index or again or name != started:
                         self._begin(name, planned, attempts, cleanup)
+                    if again:
+                        attempts[name].calm(self._usual_ms)
                     self._warm_up([attempts[name]])
-                    attempts[name].block(index, self._steps, again, self._usual_ms)
+                    attempts[name].block(index, self._steps, again)
                     # Alone: its neighbour's process is gone, and has trained no other steps.
                     if not self._again([attempts[name]], again):
                         break
@@ -190,14 +195,17 @@ class _Conductor:
                 yield from told.ended(attempts)
 
     def _again(self, attempts: Iterable[Attempt], again: int) -> bool:
-        """Whether the neighbouring blocks that were just measured are measured once more: they
-        were disturbed, and neither they nor the study have been so too often."""
-        blocks = [attempt.latest for attempt in attempts if not attempt.ended]
-        latest = [block for block in blocks if block is not None]
-        self._recent += latest
+        """Whether the neighbouring blocks that were just measured are measured once more: their
+        pairs were disturbed, and neither they nor the study have been so too often."""
+        latest = [(a.role, a.latest) for a in attempts if not a.ended and a.latest is not None]
+        self._recent += [block for _, block in latest]
         self._usual_ms = next(reversed(usual_references_ms(list(self._recent))), None)
-        disturbed = to_measure_again(latest, self._usual_ms)
-        if again >= MOST_AGAIN or self._budget <= 0 or not disturbed:
+        if again >= MOST_AGAIN or self._budget <= 0:
+            return False
+        baseline = next((block for role, block in latest if role == "baseline"), None)
+        candidates = [block for role, block in latest if role == "candidate"]
+        device, workers = self._job.workload.device, self._data_workers
+        if not to_measure_again(baseline, candidates, self._usual_ms, device, workers):
             return False
         self._budget -= len(latest)
         return True
@@ -288,6 +296,10 @@ class Attempt:
         return self.status is not None
 
     @property
+    def role(self) -> Role:
+        return self._variant.role
+
+    @property
     def latest(self) -> Block | None:
         """The block that was measured last."""
         return next(reversed(self._blocks.values()), None)
@@ -329,13 +341,16 @@ class Attempt:
         self.step_ms = warmed.step_ms or self.step_ms
         self.held_mb, self.free_mb = warmed.held_mb, warmed.free_mb
 
-    def block(
-        self, index: int, steps: int | None, again: int = 0, usual_ms: float | None = None
-    ) -> None:
-        """Measure a block; one that was measured before is replaced, when the core is as fast as
-        usual: what disturbed it often lasts for some blocks."""
-        if again and usual_ms is not None:
-            self._ask("calm", usual_ms=usual_ms, at_most_s=CALM_S)
+    def calm(self, usual_ms: float | None) -> None:
+        """Wait until the core is as fast as usual, though not for long: what disturbed a block
+        often lasts for some. The wait is none of the repeat's own time."""
+        if usual_ms is not None:
+            left_s = self._left_s
+            self._ask("calm", usual_ms=usual_ms, at_most_s=min(CALM_S, left_s / 2))
+            self._left_s = left_s
+
+    def block(self, index: int, steps: int | None, again: int = 0) -> None:
+        """Measure a block; one that was measured before is replaced."""
         block: Block | None = self._ask("block", index=index, steps=steps or pace.MIN_STEPS)
         if block is None:
             return
