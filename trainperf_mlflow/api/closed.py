@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from trainperf_mlflow.errors import EvidenceError, StoreError
 from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.decision import Closed
 
 if TYPE_CHECKING:
     from trainperf_mlflow.tracking.store import Store
+
+_COMMAND = re.compile(r": trainperf (phase|profile) \w+$")
 
 
 def with_close(store: Store, comparison: Comparison) -> Comparison:
@@ -40,5 +44,19 @@ def with_close(store: Store, comparison: Comparison) -> Comparison:
             f"here is the measured one ({error}); 'trainperf close {study_id} --check' says "
             "what became of the evidence"
         )
-        return comparison.model_copy(update={"warnings": (told, *comparison.warnings)})
-    return comparison.model_copy(update={"closed": closed_as(report, comparison)})
+        final = as_closed(comparison, None)
+        return final.model_copy(update={"warnings": (told, *comparison.warnings)})
+    return as_closed(comparison, closed_as(report, comparison))
+
+
+def as_closed(comparison: Comparison, closed: Closed | None) -> Comparison:
+    """The comparison of a study that is closed: no command can look further, so none is named.
+
+    Args:
+        closed: how it was closed, where that can be read.
+    """
+    assessment = comparison.assessment
+    if assessment is not None:
+        missing = tuple(_COMMAND.sub("", text) for text in assessment.missing)
+        assessment = assessment.model_copy(update={"missing": missing})
+    return comparison.model_copy(update={"closed": closed, "assessment": assessment})

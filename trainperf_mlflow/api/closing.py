@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import JsonValue
 
 from trainperf_mlflow.api.annotating import annotate
+from trainperf_mlflow.api.closed import as_closed
 from trainperf_mlflow.api.gathering import Gathered, Links, gathered
 from trainperf_mlflow.api.pages import attach_report
 from trainperf_mlflow.api.reading import find
@@ -215,7 +216,7 @@ def _close(
     except BaseException:
         claimed.release()
         raise
-    _tell(found, comparison.model_copy(update={"closed": closed}), warn)
+    _tell(found, as_closed(comparison, closed), warn)
     claimed.release()
     status: Literal["repaired", "completed"] = "repaired" if begun else "completed"
     return _closure(status, report, manifest, closed, study.name, closed.best_candidate)
@@ -335,7 +336,7 @@ def _closed_before(
     left = claims_on(found.main.tags)
     if left and not check:
         # The close came as far as its tags: what shows it was not drawn anew.
-        _tell(found, comparison.model_copy(update={"closed": closed}), warn)
+        _tell(found, as_closed(comparison, closed), warn)
         drop_claims(found.main.store, study_id, left)
         status = "repaired"
     name = str(found.main.run.info.run_name)

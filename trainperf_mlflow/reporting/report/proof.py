@@ -259,6 +259,8 @@ def unchecked(material: Material, words: Words) -> Section:
 
 def _gaps(material: Material, words: Words) -> Iterator[str]:
     study = name(material.study.study_id[:_ID_CHARS])
+    closed = material.comparison.closed is not None
+    how = "imported" if material.imported else "closed" if closed else "open"
     if material.imported:
         yield words("unchecked.imported")
     without = material.without_quality()
@@ -271,11 +273,10 @@ def _gaps(material: Material, words: Words) -> Iterator[str]:
     if heavy:
         yield words("unchecked.memory", variants=listed(heavy))
     if not any(summary.get("phase_ms") for summary in material.phases.values()):
-        imported = material.imported
-        yield words("unchecked.phases.imported" if imported else "unchecked.phases", study=study)
+        yield words(f"unchecked.phases.{how}", study=study)
     if not material.imported:
         if not any(summary.get("parts_ms") for summary in material.profiles.values()):
-            yield words("unchecked.traces", study=study)
+            yield words(f"unchecked.traces.{how}", study=study)
         steps = _steps(material)
         asked = any(item.convergence for item in material.comparison.candidates)
         if steps and not asked:

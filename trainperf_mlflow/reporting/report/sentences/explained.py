@@ -125,6 +125,9 @@ _MOVED = {
 }
 
 _MISSING = {
+    "fewer than {least:n} repeats of the phases of {variants:any}, so their times show no trend": (
+        "{variants} 的阶段重复不足 {least} 次，其时间无法显示趋势"
+    ),
     "fewer than {least:n} repeats of the phases of {variants:any}, so their times show no trend: "
     "trainperf phase {study:code}": (
         "{variants} 的阶段重复不足 {least} 次，其时间无法显示趋势：trainperf phase {study}"

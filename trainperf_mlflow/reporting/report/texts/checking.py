@@ -26,18 +26,26 @@ CHECKING: Mapping[str, Text] = MappingProxyType(
         "unchecked.effect": Text(
             "Whether the change of {variants} is in effect.", "{variants} 的改动是否生效。"
         ),
-        "unchecked.phases": Text(
+        "unchecked.phases.open": Text(
             "Where in a step time and memory go: no phases were measured (trainperf phase "
             "{study}).",
             "单步之内的时间与内存去向：没有测量阶段（trainperf phase {study}）。",
+        ),
+        "unchecked.phases.closed": Text(
+            "Where in a step time and memory go: no phases were measured before the close.",
+            "单步之内的时间与内存去向：结项前没有测量阶段。",
         ),
         "unchecked.phases.imported": Text(
             "Where in a step time and memory go: the file holds no phases.",
             "单步之内的时间与内存去向：文件中没有阶段数据。",
         ),
-        "unchecked.traces": Text(
+        "unchecked.traces.open": Text(
             "Which kernels and operators run: nothing was traced (trainperf profile {study}).",
             "运行了哪些内核与算子：没有追踪（trainperf profile {study}）。",
+        ),
+        "unchecked.traces.closed": Text(
+            "Which kernels and operators run: nothing was traced before the close.",
+            "运行了哪些内核与算子：结项前没有追踪。",
         ),
         "unchecked.memory": Text("Peak memory of {variants}.", "{variants} 的峰值内存。"),
         "unchecked.convergence": Text(
