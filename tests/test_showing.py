@@ -73,6 +73,7 @@ def test_a_study_is_shown_to_programs_with_all_of_its_records(store: Store) -> N
     assert shown["schema_version"] == "trainperf-show/v1"
     assert shown["study"]["study_id"] == recorder.study_id
     assert shown["comparison"]["decision"]["decision"] == "accept"
+    assert shown["comparison"]["measured"] is shown["comparison"]["closed"] is None
     assert [row["repeat"] for row in shown["runs"] if row["level"] == "repeat"] == [0, 1, 0, 1]
     assert {"study.json", "comparison.json"} <= set(shown["artifacts"])
 

@@ -30,6 +30,14 @@ class Shown(Record):
     links: dict[str, str]
     artifacts: list[str]  # of the study's run
 
+    def summary(self) -> dict[str, Any]:
+        """The object that ``--format json`` prints."""
+        comparison = self.comparison
+        return {
+            **self.model_dump(mode="json", exclude={"comparison"}),
+            "comparison": None if comparison is None else comparison.whole(),
+        }
+
 
 class ShownGathering(Record):
     """What ``trainperf show`` prints of a run that gathers studies."""
@@ -42,6 +50,10 @@ class ShownGathering(Record):
     studies: tuple[str, ...]  # the ids of those that it gathers
     links: dict[str, str]
     artifacts: list[str]
+
+    def summary(self) -> dict[str, Any]:
+        """The object that ``--format json`` prints."""
+        return self.model_dump(mode="json")
 
 
 def show(

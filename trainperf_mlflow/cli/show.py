@@ -24,7 +24,7 @@ def show(study: str, tracking_uri: str | None, experiment: str | None, output: s
 
     found = api.show(study, tracking_uri=tracking_uri, experiment=experiment)
     if output == "json":
-        tell(json.dumps({"schema_version": "trainperf-show/v1", **found.model_dump(mode="json")}))
+        tell(json.dumps({"schema_version": "trainperf-show/v1", **found.summary()}))
     elif isinstance(found, ShownGathering):
         head = found.model_dump(include={"study_id", "name", "kind", "error"})
         tell(gathering_text(head, found.decided, found.studies, found.links, found.artifacts))

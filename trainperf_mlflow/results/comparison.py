@@ -74,25 +74,27 @@ class Comparison(Record):
         return known.get(candidate.variant, candidate.decision)
 
     def summary(self) -> dict[str, Any]:
-        """The object that ``--format json`` prints: the decision's fields at the top level."""
+        """The object that ``--format json`` prints: at the top level the fields of the decision
+        that holds, with the measured one beside it where the study is closed.
+        """
         return {
             "schema_version": self.schema_version,
             "study_id": self.study_id,
             "study": self.study,
             "workload": self.workload,
             "workload_digest": self.workload_digest,
-            **self.decision.headline(),
+            **self.standing.headline(),
             "goal": self.goal,
             "hypothesis": self.hypothesis,
             "thresholds": self.thresholds,
-            "best_candidate": self.best_candidate,
+            "best_candidate": self.standing_best,
             "baseline_evaluation": _dumped(self.baseline_evaluation),
             "baseline": _dumped(self.baseline),
             "candidates": [
                 {
                     "variant": candidate.variant,
                     "status": candidate.status.value,
-                    **candidate.decision.headline(),
+                    **self.standing_on(candidate).headline(),
                     "other_decisions": {
                         name: other.model_dump(mode="json")
                         for name, other in candidate.other_decisions.items()
@@ -116,8 +118,34 @@ class Comparison(Record):
             "assessment": _dumped(self.assessment),
             "noise": _dumped(self.noise),
             "calibration": _dumped(self.calibration),
-            "closed": _dumped(self.closed),
+            **self._closed_and_measured(),
         }
+
+    def whole(self) -> dict[str, Any]:
+        """All of the record, by the decisions that hold, with the measured ones beside them."""
+        candidates = tuple(
+            candidate.model_copy(update={"decision": self.standing_on(candidate)})
+            for candidate in self.candidates
+        )
+        standing = self.model_copy(
+            update={
+                "decision": self.standing,
+                "best_candidate": self.standing_best,
+                "candidates": candidates,
+            }
+        )
+        return {**standing.model_dump(mode="json"), **self._closed_and_measured()}
+
+    def _closed_and_measured(self) -> dict[str, Any]:
+        """The label of the close, and what was decided before it."""
+        if self.closed is None:
+            return {"closed": None, "measured": None}
+        measured = {
+            **self.decision.model_dump(mode="json"),
+            "best_candidate": self.best_candidate,
+            "candidates": {c.variant: _dumped(c.decision) for c in self.candidates},
+        }
+        return {"closed": self.closed.label, "measured": measured}
 
 
 def _dumped(record: Record | None) -> dict[str, Any] | None:
