@@ -17,6 +17,7 @@ from trainperf_mlflow.results.study import Variant
 from trainperf_mlflow.tracking import colours
 from trainperf_mlflow.tracking.gathering import create_gathering_run, finish_gathering_run
 from trainperf_mlflow.tracking.links import study_links
+from trainperf_mlflow.tracking.queries import DECIDED_KINDS
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.store import Store
 from trainperf_mlflow.tracking.views import VIEWS, share_views
@@ -48,7 +49,7 @@ def test_the_first_study_leaves_views_and_a_description_with_the_experiment(stor
         "Studies and decisions",
         "Variants of a study",
         "Step curves",
-        "Regressions and scopes",
+        "Regressions, scopes and calibrations",
     ]
     # The first of them is the newest, and stands first in MLflow's menu.
     assert [json.loads(tag)["updatedAt"] for tag in shown] == sorted(
@@ -67,14 +68,18 @@ def test_the_first_study_leaves_views_and_a_description_with_the_experiment(stor
 def test_each_view_finds_the_runs_that_it_names(store: Store) -> None:
     recorder = record(store)
     decision = a_comparison(recorder.study, recorder.values()).decision
-    scope = create_gathering_run(store, "scope", "scope", {})
-    finish_gathering_run(store, scope, {}, decision, "note", {}, {})
+    others = [kind for kind in DECIDED_KINDS if kind != "study"]
+    for kind in others:
+        run_id = create_gathering_run(store, kind, kind, {})
+        finish_gathering_run(store, run_id, {}, decision, "note", {}, {})
+        assert f"{kind}s" in VIEWS[-1].title.lower()
     tags = experiment_tags(store)
     found = [
         len(store.client.search_runs([store.experiment_id], state_of(tags[key])["searchFilter"]))
         for key in (PREFIX + view.key for view in VIEWS)
     ]
-    assert found == [1, 2, 4, 1]  # study; baseline and candidate; two repeats of each; scope
+    # Study; baseline and candidate; two repeats of each; what else was decided.
+    assert found == [1, 2, 4, len(others)]
 
 
 def test_views_and_descriptions_that_readers_changed_stay_theirs(store: Store) -> None:

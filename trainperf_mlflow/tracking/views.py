@@ -19,7 +19,7 @@ from trainperf_mlflow.tracking.store import Store, impatient, raise_interruption
 
 # A new version of the views is written once more over the old one; a view that its readers
 # have changed or deleted stays so until then.
-VERSION = "2"
+VERSION = "3"
 _VERSION_TAG = "trainperf.views"
 _TAG_PREFIX = "mlflow.sharedViewState."
 
@@ -32,8 +32,8 @@ Each **study** here asks one question: is a changed training better than the one
 does it cost, and is it kept? Open a study to read its decision; its child runs are the baseline \
 and the candidates, and theirs the repeats, each a fresh process.
 
-Under **Views**: *Studies and decisions*, *Variants of a study*, *Step curves*, *Regressions \
-and scopes*.
+Under **Views**: *Studies and decisions*, *Variants of a study*, *Step curves*, *Regressions, \
+scopes and calibrations*.
 
 Time and memory are compared as baseline - candidate: positive is better.
 """
@@ -100,7 +100,7 @@ CURVES = View(
 )
 GATHERINGS = View(
     "trainperf-gatherings",
-    "Regressions and scopes",
+    "Regressions, scopes and calibrations",
     # MLflow's filters know no "or": what was decided, and is neither a study nor part of one.
     " AND ".join(
         (f"tags.`{names.DECISION}` != ''", *(_kind(kind, "!=") for kind in ("study", "variant")))
