@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trainperf_mlflow.analysis.calibration import between_processes, margin_pct
 from trainperf_mlflow.analysis.compare import Difference, compare, describe
-from trainperf_mlflow.analysis.convergence import judged
+from trainperf_mlflow.analysis.convergence import judged, with_divergence
 from trainperf_mlflow.analysis.loss_curves import loss_curve
 from trainperf_mlflow.analysis.metrics import break_even_steps
 from trainperf_mlflow.analysis.paired import estimate_time, interval_deltas, pairs_of
@@ -107,7 +107,9 @@ def decide_candidate(
     margin = case.thresholds.get("max_eval_loss_delta", MAX_EVAL_LOSS_DELTA)
     final = case.difference.final
     curve = loss_curve(case.baseline, case.candidate)
-    check = None if final is None else judged(final, margin)
+    check = None
+    if final is not None:
+        check = with_divergence(judged(final, margin), case.baseline, case.candidate)
     return made.model_copy(
         update={
             "note": "; ".join((made.note, *_loss_words(curve, check))),

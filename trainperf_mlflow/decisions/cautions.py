@@ -96,7 +96,9 @@ def _loss_warnings(compared: Sequence[CandidateComparison]) -> Iterator[str]:
             yield f"{item.variant}: {item.loss_curve.text}"
         check = item.convergence
         # Where it may still be better, but not worse, nothing is to be feared.
-        if check is not None and (check.high is None or check.high > check.margin):
+        if check is not None and (
+            check.verdict == "diverged" or check.high is None or check.high > check.margin
+        ):
             yield f"{item.variant}: {check.text}"
 
 

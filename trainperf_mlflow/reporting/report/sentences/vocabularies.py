@@ -26,7 +26,7 @@ VOCABULARIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "loss": {"eval loss": "验证损失", "loss": "损失"},
         "differ": {"differs": "相差", "differ": "相差"},
         "way": {"faster": "更快", "slower": "更慢"},
-        "worth": {"better": "更好", "same": "相同", "worse": "更差"},
+        "worth": {"better": "更好", "same": "相同", "worse": "更差", "diverged": "发散"},
         "gates": {"fails": "未通过", "lacks": "缺少"},
         "seen": {"phases": "阶段数据", "trace": "追踪"},
         "plural": {"s": "", "": ""},
