@@ -1,8 +1,10 @@
 """One close of a study at a time, on any store: whoever closes claims the study by a tag first.
 
 MLflow has no compare-and-set, so a tag that all write would be won by the last one. Each claim is
-a tag of its own instead: write it, then read all. Whoever sees another's withdraws and tries
-again after a random while, so no two can ever both see themselves alone.
+a tag of its own instead: write it, then read all, and go on only when alone. No two can both be:
+whichever reads last sees the other's. Where both do, the later one, by time and name, withdraws
+and writes again only once it sees no other; the earlier one stays and waits, so that never both
+give up.
 
 A claim outlives a close that was killed. That of a process of this machine which has ended is
 void at once, any other after ten minutes; on a closed study it tells that pages and notes may
@@ -13,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import socket
 import time
 import uuid
@@ -26,8 +27,8 @@ from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.closing import StudyRuns
 from trainperf_mlflow.tracking.store import Store, refusals
 
-_TRIES = 6
-_WAIT_S = 0.2  # at most, before the second try; each further one waits longer
+_POLLS = 25
+_WAIT_S = 0.2  # between two
 _ABANDONED_S = 600.0
 _held: set[str] = set()  # by this process
 
@@ -39,15 +40,31 @@ class _Claimant(Record):
 
 
 class Claim:
-    """A study that this command alone closes."""
+    """A study that this command alone closes, once ``claim`` has returned it."""
 
-    def __init__(self, store: Store, study_id: str, key: str) -> None:
-        self._store, self._study_id, self._key = store, study_id, key
+    def __init__(self, study: StudyRuns) -> None:
+        self._store, self._study_id = study.store, study.study_id
+        self.at = 0.0
+        self.key = ""  # of the tag, while it is written
+
+    def write(self) -> None:
+        """Let others see it.
+
+        Raises:
+            StoreError: the store fails.
+        """
+        mine = _Claimant(host=socket.gethostname(), pid=os.getpid(), at=time.time())
+        self.at, self.key = mine.at, f"{names.CLAIM_PREFIX}{uuid.uuid4().hex}"
+        _held.add(self.key)
+        with refusals(self._store.tracking_uri):
+            self._store.client.set_tag(self._study_id, self.key, mine.to_json(indent=None))
 
     def release(self) -> None:
         """Let others close; a store that does not answer leaves the claim to become void."""
-        _held.discard(self._key)
-        drop_claims(self._store, self._study_id, (self._key,))
+        if self.key:
+            _held.discard(self.key)
+            drop_claims(self._store, self._study_id, (self.key,))
+            self.key = ""
 
 
 def claim(study: StudyRuns) -> Claim:
@@ -57,31 +74,42 @@ def claim(study: StudyRuns) -> Claim:
         EvidenceError: another command is closing it, or has just closed it.
         StoreError: the store fails.
     """
+    mine = Claim(study)
+    try:
+        _wait_until_alone(study, mine)
+    except BaseException:
+        mine.release()
+        raise
+    return mine
+
+
+def _wait_until_alone(study: StudyRuns, mine: Claim) -> None:
     store, study_id = study.store, study.study_id
-    other: _Claimant | None = None
-    for attempt in range(_TRIES):
-        time.sleep(random.uniform(0, _WAIT_S * attempt))
-        key = f"{names.CLAIM_PREFIX}{uuid.uuid4().hex}"
-        mine = _Claimant(host=socket.gethostname(), pid=os.getpid(), at=time.time())
-        _held.add(key)
+    who = ""
+    for _ in range(_POLLS):
         with refusals(store.tracking_uri):
-            store.client.set_tag(study_id, key, mine.to_json(indent=None))
             tags = store.client.get_run(study_id).data.tags
-        others = {k: c for k, c in _claimants(tags) if k != key}
-        other = next((c for k, c in others.items() if _lives(k, c)), None)
-        if other is None and names.CLOSED not in tags:
-            drop_claims(store, study_id, others)
-            return Claim(store, study_id, key)
-        Claim(store, study_id, key).release()
         if names.CLOSED in tags:
             raise EvidenceError(
                 f"study {study_id} was closed as {tags[names.CLOSED]!r} by another command just "
                 "now, and its evidence is final; 'trainperf close --check' verifies it"
             )
-    assert other is not None
+        others = {key: other for key, other in _claimants(tags) if key != mine.key}
+        living = [(other.at, key) for key, other in others.items() if _lives(key, other)]
+        if living:
+            first = min(living)
+            who = f" (process {others[first[1]].pid} on {others[first[1]].host})"
+            if mine.key and first < (mine.at, mine.key):
+                mine.release()
+            time.sleep(_WAIT_S)
+        elif mine.key in tags:
+            drop_claims(store, study_id, others)
+            return
+        else:
+            mine.write()
     raise EvidenceError(
-        f"study {study_id} is being closed by another command (process {other.pid} on "
-        f"{other.host}); wait for it, then look at the study"
+        f"study {study_id} is being closed by another command{who}; wait for it, then look at "
+        "the study"
     )
 
 
