@@ -10,6 +10,7 @@ MAX_LABEL = 250
 _PLACEHOLDERS = frozenset(
     {"label", "l", "run_label", "your_label", "unique_label", "placeholder", "changeme"}
     | {"change_me", "todo", "tbd", "fixme", "xxx", "none", "null", "..."}
+    | {"replace_with_unique_label", "replace_with_your_label", "replace_me", "replaceme"}
 )
 
 
@@ -20,8 +21,8 @@ def known_label(label: str | None) -> str:
         PlanError: it is missing, empty, too long or a placeholder.
     """
     text = (label or "").strip()
-    word = text.lower().strip("<>[]{}$")
-    if not text or word in _PLACEHOLDERS or word.startswith("replace"):
+    word = text.lower().strip("<>[]{}$").replace("-", "_").replace(" ", "_")
+    if not text or word in _PLACEHOLDERS:
         what = f"{shown(label)} is a placeholder" if text else "it is empty"
         raise PlanError(f"a close needs a label of its own ({what}); give --label, such as v1")
     if len(text) > MAX_LABEL or not text.isprintable():
