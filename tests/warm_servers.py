@@ -82,6 +82,10 @@ class Mother:
         socket.send_fds(self._control, [request], [control_fd, log_fd])
         return Server(int(self._control.recv(64)))
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def close(self) -> None:
         self._control.close()
         self._process.wait()
@@ -123,6 +127,7 @@ def main(control_fd: int) -> None:
             os._exit(0)
         pid = os.fork()
         if not pid:
+            control.close()  # or it would stay open when the mother dies
             become_server(json.loads(request), *fds)
         for fd in fds:
             os.close(fd)
