@@ -321,6 +321,25 @@ def test_a_label_stands_for_one_study_and_one_close(store: Store, whole: str) ->
     assert (done.exit_code, "with other evidence (pressure: none" in done.stderr) == (4, True)
 
 
+def test_a_label_that_another_study_took_while_this_one_was_weighed_is_refused(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    study_id = record_closable(store, "late", explained=False).study_id
+    real, taken = claims.claim, list[str]()
+
+    def claim(study: Any) -> Any:
+        run = store.client.create_run(store.experiment_id, tags={names.CLOSED: "late-v1"})
+        taken.append(run.info.run_id)
+        return real(study)
+
+    monkeypatch.setattr(claims, "claim", claim)
+    with pytest.raises(tp.EvidenceError, match="belongs to study"):
+        tp.close(study_id, "late-v1", tracking_uri=store.tracking_uri)
+    store.client.delete_run(taken[0])
+    tags = tags_of(store, study_id)
+    assert (files_of(store, study_id), names.CLOSED in tags, claims_on(tags)) == ({}, False, ())
+
+
 # --- a closed study stays as it is -------------------------------------------------------------
 
 
@@ -365,15 +384,27 @@ def test_a_closed_studys_decision_is_the_headline_and_the_measured_one_stands_be
     assert pages[1].startswith("### 🟠 Tune: ")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        None,
+        {"schema_version": "profiling-optimization-benchmark/v2"},
+        {"decision": {"decision": "tune", "reason": "of_a_newer_version", "next_action": "wait"}},
+    ],
+)
 def test_a_close_that_cannot_be_read_is_told_with_what_was_measured(
-    store: Store, lacking: str
+    store: Store, lacking: str, change: dict[str, Any] | None
 ) -> None:
     file = artifact_of(store, lacking, names.CLOSING_FILE)
     data = file.read_bytes()
-    file.unlink()
+    if change is None:
+        file.unlink()
+    else:
+        file.write_text(json.dumps({**json.loads(data), **change}))
     for words in (("compare",), ("show",), ("report", "--output", "-")):
         done = trainperf(store, words[0], lacking, *words[1:])
         assert (done.exit_code, "head-v1" in done.stdout) == (0, True), done.output
+        assert "its close cannot be read" in done.stdout
     file.write_bytes(data)
 
 

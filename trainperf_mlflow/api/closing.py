@@ -86,7 +86,9 @@ def close(
 
     What is missing (phases, traces, a regression, ...) is listed and keeps a candidate from
     being accepted; what does not match is refused. From then on the decision is the close's,
-    and nothing can be added to the study.
+    and nothing can be added to the study. Of two closes of one study at once only one goes on.
+    That a label stands for one study is best effort: it is asked once more under the study's
+    claim, and two studies closed within that moment can still share one.
 
     Args:
         study: a run id, a unique prefix of one, or a study's name (the newest of it).
@@ -159,12 +161,7 @@ def _close(
     study_id = found.main.study_id
     manifest = found.manifest(label, found.with_regressions(links))
     begun = _begun(study_id, files, manifest, check)
-    taken = found.study_with_label(label) if label else None
-    if taken not in (None, study_id):
-        raise EvidenceError(
-            f"the label {shown(label)} belongs to study {taken}, which has other evidence; "
-            "give another --label"
-        )
+    _refuse_taken(found, label)
     material = found.closable()
     _refuse_disagreement(material)
     texts = {MANIFEST: canonical(manifest)}
@@ -194,6 +191,7 @@ def _close(
     runs |= {v.name: v.run_id for v in material.exported.variants if v.run_id}
     claimed = claim(found.main)
     try:
+        _refuse_taken(found, label)
         send_close(
             found.main,
             texts,
@@ -220,6 +218,15 @@ def _close(
     claimed.release()
     status: Literal["repaired", "completed"] = "repaired" if begun else "completed"
     return _closure(status, report, manifest, closed, study.name, closed.best_candidate)
+
+
+def _refuse_taken(found: Gathered, label: str) -> None:
+    taken = found.study_with_label(label) if label else None
+    if taken not in (None, found.main.study_id):
+        raise EvidenceError(
+            f"the label {shown(label)} belongs to study {taken}, which has other evidence; "
+            "give another --label"
+        )
 
 
 def _tell(found: Gathered, comparison: Comparison, warn: Callable[[str], None]) -> None:

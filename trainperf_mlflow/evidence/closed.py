@@ -20,5 +20,5 @@ def closed_as(report: ClosingReport, comparison: Comparison) -> Closed:
         label=report.run_label,
         **decision_of(report, comparison.decision.confidence).model_dump(),
         best_candidate=best.name if best else comparison.best_candidate,
-        candidates={r.name: decision_on(r, report) for r in report.candidates},
+        candidates={r.name: decision_on(r, report, comparison) for r in report.candidates},
     )

@@ -36,13 +36,20 @@ from trainperf_mlflow.evidence.closing_report import (
     Validation,
     Verdict,
 )
-from trainperf_mlflow.evidence.confidence import confidence_text, rests_on, weakest
+from trainperf_mlflow.evidence.confidence import (
+    candidate_confidence,
+    confidence_text,
+    rests_on,
+    weakest,
+)
 from trainperf_mlflow.evidence.exported import Exported, rounded_means
 from trainperf_mlflow.evidence.gates import Closable, contradicted, longer_training, qualify
 from trainperf_mlflow.evidence.identity import same_under_pressure
 from trainperf_mlflow.evidence.imported import BASELINE, exported_block
 from trainperf_mlflow.evidence.manifest import Manifest
+from trainperf_mlflow.results.comparison import Comparison
 from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.estimates import ConvergenceCheck
 
 POLICY = "qualification"
 # Why a candidate that trained on and did not end as well is rejected.
@@ -60,7 +67,8 @@ def close_study(found: Closable, manifest: Manifest, manifest_sha256: str) -> Cl
     config = exported.config()
     scope = _scope(found, manifest, config)
     pressure = _pressure(found, manifest, config)
-    qualification = qualify(found)
+    trained = longer_training(found)
+    qualification = qualify(found, trained)
     profile = _profile(found, manifest)
     bases = rests_on(found, qualification.qualified_candidates)
     verdict = Verdict(
@@ -101,8 +109,8 @@ def close_study(found: Closable, manifest: Manifest, manifest_sha256: str) -> Cl
         ),
         standard_metrics=_standard_metrics(exported),
         missing_evidence=tuple(_missing(found, qualification)),
-        limitations=tuple(_limitations(found, manifest)),
-        longer_training=longer_training(found),
+        limitations=tuple(_limitations(found, manifest, trained)),
+        longer_training=trained,
         confidence=weakest(bases),
         rests_on=bases,
         trainperf=exported_block(exported.study),
@@ -130,8 +138,14 @@ def decision_of(report: ClosingReport, measured: Any) -> Decision:
     )
 
 
-def decision_on(record: CandidateQualification, report: ClosingReport) -> Decision:
-    """The close's decision on one candidate."""
+def decision_on(
+    record: CandidateQualification, report: ClosingReport, comparison: Comparison
+) -> Decision:
+    """The close's decision on one candidate.
+
+    Args:
+        comparison: as it was measured.
+    """
     reason = _ENDED_BADLY.get(record.longer_training or "") or qualification_reason([record])
     trained = report.longer_training.get(record.name)
     values = ("memory_saving_mb", "throughput_ratio", "loss_delta")
@@ -144,6 +158,7 @@ def decision_on(record: CandidateQualification, report: ClosingReport) -> Decisi
         rollback=record.decision == "reject",
         policy=POLICY,
         numbers={**report.gates, **known},
+        confidence=candidate_confidence(record.name, report, comparison),
     )
 
 
@@ -169,7 +184,9 @@ def _missing(found: Closable, qualification: Qualification) -> Iterable[str]:
         yield "pressure_validation"
 
 
-def _limitations(found: Closable, manifest: Manifest) -> Iterable[str]:
+def _limitations(
+    found: Closable, manifest: Manifest, trained: Mapping[str, ConvergenceCheck]
+) -> Iterable[str]:
     exported = found.exported
     yield "decision_holds_for_the_fixed_workload_only"
     yield "profiled_and_phase_times_are_never_used_for_adoption"
@@ -178,7 +195,7 @@ def _limitations(found: Closable, manifest: Manifest) -> Iterable[str]:
         yield "runs_were_imported_and_not_paired"
     if any(v.peak_mem_source == "tensor_tracker" for v in exported.variants):
         yield "memory_is_that_of_tracked_tensors_and_not_of_an_accelerator"
-    if any(check.verdict == "not_shown" for check in longer_training(found).values()):
+    if any(check.verdict == "not_shown" for check in trained.values()):
         yield "longer_training_does_not_show_whether_it_ends_as_well"
     if not all(v.quality_checked for v in exported.variants):
         yield "quality_was_not_checked_on_held_out_text"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
 from trainperf_mlflow.decisions.activation_scope import ActivationScope
 from trainperf_mlflow.decisions.qualification import CandidateQualification
+from trainperf_mlflow.decisions.reasons import REASONS
 from trainperf_mlflow.evidence.manifest import SEMANTIC_ID, Entry, Sha256
+from trainperf_mlflow.messages import shown
 from trainperf_mlflow.results.assessment import Assessment
 from trainperf_mlflow.results.estimates import ConvergenceCheck
 from trainperf_mlflow.results.record import Record
@@ -98,6 +100,16 @@ class Verdict(Record):
     decision: Literal["accept", "tune", "reject"]
     reason: str
     next_action: str
+
+    @field_validator("reason")
+    @classmethod
+    def _known(cls, reason: str) -> str:
+        if reason not in REASONS:
+            raise ValueError(
+                f"{shown(reason)} is no reason that this version knows; read it with the one "
+                "that wrote it"
+            )
+        return reason
 
 
 class FullTrainingScope(Verdict):

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from trainperf_mlflow.evidence.closing_report import Basis, ClosingReport, Confidence
+from trainperf_mlflow.evidence.closing_report import Basis, ClosingReport, Confidence, Regression
 from trainperf_mlflow.evidence.gates import Closable
+from trainperf_mlflow.results.comparison import Comparison
 from trainperf_mlflow.results.decision import Decision
 
 _ORDER: tuple[Confidence, ...] = ("unfit", "unconfirmed", "confirmed")
 
 
 def rests_on(found: Closable, accepted: Collection[str]) -> tuple[Basis, ...]:
-    """The measured decision, those on the accepted candidates, the regressions, the ladder."""
+    """The measured decision, those on the accepted candidates, the regressions, the ladder.
+
+    An adoption rests on the regressions of what is adopted; where nothing is, on all of them.
+    """
     comparison = found.exported.comparison
     study_id = found.exported.study.study_id
-    decisions: list[tuple[str | None, Decision]] = [(None, comparison.decision)]
-    decisions += [(c.variant, c.decision) for c in comparison.candidates if c.variant in accepted]
-    measured = [
-        Basis(
-            what="measured",
-            study_id=study_id,
-            candidate=name,
-            decision=decision.decision,
-            confidence=decision.confidence,
-        )
-        for name, decision in decisions
-    ]
-    regressions = [
-        Basis(
-            what="regression",
-            study_id=one.study_id or "",
-            candidate=one.candidate,
-            decision=one.decision or "",
-            confidence=one.confidence or "unconfirmed",
-        )
-        for one in found.regressions
-    ]
+    about = [r for r in found.regressions if not accepted or r.candidate in (None, *accepted)]
     scope = () if found.scope_basis is None else (found.scope_basis,)
-    return (*measured, *regressions, *scope)
+    return (
+        _measured(study_id, None, comparison.decision),
+        *_on_candidates(comparison, accepted),
+        *_regressions(about),
+        *scope,
+    )
+
+
+def candidate_confidence(name: str, report: ClosingReport, comparison: Comparison) -> Confidence:
+    """How sure a close is of one candidate: as the least sure decision about that one.
+
+    Args:
+        comparison: as it was measured.
+    """
+    if report.confidence is None:  # from before this was weighed
+        return "unconfirmed"
+    known = (r for r in report.validation.regression if r.status == "collected")
+    about = (r for r in known if r.candidate in (None, name))
+    return weakest([*_on_candidates(comparison, (name,)), *_regressions(about)])
 
 
 def weakest(bases: Sequence[Basis]) -> Confidence:
@@ -66,3 +67,30 @@ def _named(base: Basis) -> str:
     about = f" of {base.candidate}" if base.candidate else ""
     what = f"the regression{about}" if base.what == "regression" else f"what was measured{about}"
     return f"{what} ({base.decision}, {base.confidence})"
+
+
+def _on_candidates(comparison: Comparison, names: Collection[str]) -> Iterable[Basis]:
+    for candidate in comparison.candidates:
+        if candidate.variant in names:
+            yield _measured(comparison.study_id, candidate.variant, candidate.decision)
+
+
+def _measured(study_id: str, candidate: str | None, decision: Decision) -> Basis:
+    return Basis(
+        what="measured",
+        study_id=study_id,
+        candidate=candidate,
+        decision=decision.decision,
+        confidence=decision.confidence,
+    )
+
+
+def _regressions(known: Iterable[Regression]) -> Iterable[Basis]:
+    for one in known:
+        yield Basis(
+            what="regression",
+            study_id=one.study_id or "",
+            candidate=one.candidate,
+            decision=one.decision or "",
+            confidence=one.confidence or "unconfirmed",
+        )

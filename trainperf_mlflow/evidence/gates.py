@@ -41,8 +41,12 @@ class Closable:
     regressions: Sequence[Regression] = field(default=())
 
 
-def qualify(found: Closable) -> Qualification:
-    """All candidates by the gates, and what follows for the study."""
+def qualify(found: Closable, trained: Mapping[str, ConvergenceCheck]) -> Qualification:
+    """All candidates by the gates, and what follows for the study.
+
+    Args:
+        trained: what longer training led to, by candidate.
+    """
     exported = found.exported
     baseline = next(v for v in exported.variants if v.role == "baseline")
     lacking = {
@@ -57,7 +61,6 @@ def qualify(found: Closable) -> Qualification:
             for candidate in exported.comparison.candidates
             if candidate.evaluation is not None and candidate.evaluation.status == "feasible"
         }
-    trained = longer_training(found)
     items = [_judged(variant, baseline, trained) for variant in exported.variants]
     return qualify_memory_candidates(
         items, feasible, lacking, phase_report=bool(_with_phases(found))
