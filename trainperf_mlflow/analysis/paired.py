@@ -293,10 +293,10 @@ def _chi_squared_20(freedom: int) -> float:
 
 
 def _stalls(pairs: Sequence[Pair], signal: Signal, level: float, margin_pct: float) -> str | None:
-    """Whether means tell another story than low quantiles, by more than the margin.
+    """Whether mean steps tell another story than the fastest ones, by more than the margin.
 
     Steps that now and then take long (a data loader that runs dry, memory that is handed back)
-    hardly move the quantile. Their cost is real, but how often they come is not known well.
+    hardly move the fastest. Their cost is real, but how often they come is not known well.
     """
     apart = signed_rank_interval(
         [_log_ratio(pair, signal.mean) - _log_ratio(pair, signal.low) for pair in pairs], level

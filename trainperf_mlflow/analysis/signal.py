@@ -10,7 +10,7 @@ a wait disturbs its pair.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import fmean, quantiles
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from trainperf_mlflow.analysis.thinning import LOSSES_OF_BLOCK, evenly
@@ -32,7 +32,7 @@ class Signal(NamedTuple):
     reason: str
 
     def low(self, block: BlockValues) -> float:
-        """The block's step time that is compared: its 25th percentile, ms."""
+        """The block's step time that is compared: the mean of its fastest quarter, ms."""
         return block.low_ms if self.name == "gated wall" else block.net_low_ms or block.low_ms
 
     def mean(self, block: BlockValues) -> float:
@@ -93,4 +93,10 @@ def choose_signal(blocks: Iterable[BlockValues], device: str, data_workers: bool
 
 
 def _low(values: Sequence[float]) -> float:
-    return quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
+    """The mean of the fastest quarter.
+
+    On recorded streams it finds more than the 25th percentile, the median or the mean, and is
+    wrong no more often; the fastest step alone would find as much, but is a single one.
+    """
+    fastest = sorted(values)[: max(1, round(len(values) / 4))]
+    return fmean(fastest)

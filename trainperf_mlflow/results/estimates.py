@@ -35,7 +35,7 @@ class PairedEstimate(Record):
     direction: Direction
     signal: Literal["net", "gated wall"]
     signal_reason: str
-    stalls: str | None = None  # why means and low quantiles allow no verdict
+    stalls: str | None = None  # why usual and mean steps allow no verdict
     pair_s: float  # what a pair takes in this study, all included
     # How many more pairs would give a direction; None where none is open or more is hopeless.
     more_pairs: int | None = None

@@ -11,7 +11,8 @@ from trainperf_mlflow.results.repeats import Convergence, Watch
 
 
 class BlockValues(Record):
-    """A block as a comparison reads it; ms per step, ``low`` being the 25th percentile.
+    """A block as a comparison reads it; ms per step, ``low`` being the mean of the fastest
+    quarter of its steps.
 
     ``net`` is wall time less the time in which the thread waited for a core.
     """
