@@ -147,8 +147,8 @@ def explain(store: Store, recorder: Recorder, oom: str | None = None) -> None:
     have run out of memory."""
     parcels = []
     kept = Kept(recorder.study_id, "phase")
-    trace = kept.path / "trace.json.gz"
-    trace.write_bytes(b"\x1f\x8b made up")
+    trace = Path("trace.json.gz")
+    (kept.path / trace).write_bytes(b"\x1f\x8b made up")
     for variant, run_id in recorder.variant_runs.items():
         head = {"variant": variant, "status": "ok"}
         if variant == oom:

@@ -14,12 +14,19 @@ import pytest
 
 import trainperf_mlflow as tp
 from tests.recorded_studies import a_store, a_study, record
-from trainperf_mlflow.api import explaining, phasing
-from trainperf_mlflow.attribution import Attempt, PhaseMeasurement, Safety
-from trainperf_mlflow.errors import Interrupted, StoreError
+from trainperf_mlflow.api import explaining, phasing, recovering
+from trainperf_mlflow.attribution import Attempt, PhaseMeasurement, Safety, TraceMeasurement
+from trainperf_mlflow.errors import EvidenceError, Interrupted, StoreError
 from trainperf_mlflow.results.record import Status
+from trainperf_mlflow.tracking.spool import Spool
 from trainperf_mlflow.tracking.store import Store
-from trainperf_mlflow.tracking.waiting import Kept, Waiting, parcel
+from trainperf_mlflow.tracking.waiting import (
+    WAITING_FILE,
+    Kept,
+    Waiting,
+    parcel,
+    waiting_folders,
+)
 
 ENOUGH = Safety(
     free_memory_mb_before_load=9000.0,
@@ -83,6 +90,11 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: Attempt | BaseException
 
 def runs(store: Store) -> list[Any]:
     return list(store.client.search_runs([store.experiment_id]))
+
+
+def study_of(store: Store) -> str:
+    (study,) = (run for run in runs(store) if run.data.tags["trainperf.kind"] == "study")
+    return str(study.info.run_id)
 
 
 def summary_of(store: Store, variant: str) -> dict[str, Any]:
@@ -202,8 +214,8 @@ def test_a_trace_that_the_store_did_not_take_is_sent_by_recover_with_its_digest(
 
     study = next(r for r in runs(store) if r.data.tags["trainperf.kind"] == "study").info.run_id
     kept = Kept(study, "profile")
-    trace = kept.path / "trace.json.gz"
-    trace.write_bytes(b"made up")
+    trace = Path("trace.json.gz")
+    (kept.path / trace).write_bytes(b"made up")
     kept.put(store, [parcel(study, {"profile/trace_evidence.json": {"runs": []}}, trace=trace)])
     with monkeypatch.context() as patched:
         patched.setattr(MlflowClient, "log_artifact", gone)
@@ -231,7 +243,7 @@ def test_results_of_a_study_that_was_closed_meanwhile_are_not_sent(
         tp.recover()
     kept.leave()
     store.client.set_tag(study, "trainperf.closed", "v1")
-    with pytest.raises(tp.EvidenceError, match=r"closed as 'v1' before its profile.*delete"):
+    with pytest.raises(EvidenceError, match=r"closed meanwhile, as 'v1'.*profile results.*delete"):
         tp.recover()
     assert "profile" not in {file.path for file in store.client.list_artifacts(study)}
 
@@ -248,3 +260,110 @@ def test_a_full_disk_ends_no_measurement_that_the_store_still_takes(
     tp.phase("asked", repeats=2, tracking_uri=store.tracking_uri, progress=told)
     assert summary_of(store, "bf16")["repeats"] == 2
     assert told.getvalue().count("No space left on device") == 1
+
+
+@pytest.mark.parametrize("command", ["phase", "profile"])
+def test_what_is_measured_of_a_study_while_it_is_closed_stays_on_disk(
+    store: Store, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    study = study_of(store)
+
+    def explain(*arguments: Any) -> Iterator[Attempt]:
+        store.client.set_tag(study, "trainperf.closed", "v1")
+        yield ALL[-1]
+
+    monkeypatch.setattr(explaining, "explain", explain)
+    with pytest.raises(EvidenceError, match=rf"closed meanwhile, as 'v1'.*kept in '.*{command}-"):
+        getattr(tp, command)("asked", tracking_uri=store.tracking_uri)
+    (folder,) = Path(".trainperf").iterdir()
+    waiting = Waiting.from_json((folder / WAITING_FILE).read_bytes())
+    assert (waiting.study_id, waiting.kind) == (study, command)
+    for run in runs(store):
+        assert not {metric for metric in run.data.metrics if metric.startswith("phase/")}
+        files = {file.path for file in store.client.list_artifacts(run.info.run_id)}
+        assert not files & {"phases", "profile", "plots", "assessment.json"}
+
+
+def test_a_trace_is_found_in_its_folder_wherever_that_is_moved(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    def explain(*arguments: Any) -> Iterator[Attempt]:
+        (folder,) = Path(".trainperf").glob("profile-*")
+        explaining.trace_path(folder, "bf16").write_bytes(b"made up")
+        trace = TraceMeasurement(
+            active_steps=2, step_ms=12.0, plain_step_ms=10.0, activities=("cpu",), trace_bytes=7,
+            operators=(), phase_ms={},
+        )  # fmt: skip
+        yield Attempt(variant="bf16", index=0, status=Status.OK, samples_per_step=2.0, trace=trace)
+
+    def gone(*arguments: Any, **more: Any) -> None:
+        raise OSError("connection refused")
+
+    monkeypatch.setattr(explaining, "explain", explain)
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, "log_artifact", gone)
+        with pytest.raises(StoreError, match="connection refused"):
+            tp.profile("asked", tracking_uri=store.tracking_uri)
+    Path(".trainperf").rename("elsewhere")
+    monkeypatch.setenv("TRAINPERF_HOME", "elsewhere")
+    (row,) = tp.recover("asked")
+    assert (row["study_id"], row["explained"]) == (study_of(store), ["profile"])
+    (run_id,) = (
+        run.info.run_id
+        for run in runs(store)
+        if run.data.tags.get("trainperf.variant") == "bf16"
+        and run.data.tags["trainperf.kind"] == "variant"
+    )
+    sent = Path(store.client.download_artifacts(run_id, "profile/trace.json.gz"))
+    assert sent.read_bytes() == b"made up"
+
+
+def waiting_of(store: Store, study: str, kind: str) -> Kept:
+    """Results that wait, and that a command still has."""
+    kept = Kept(study, kind)
+    kept.put(store, [parcel(study, {f"{kind}/made_up.json": {"kind": kind}})])
+    return kept
+
+
+def test_a_folder_that_another_command_has_just_removed_hides_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = [waiting_of(store, study_of(store), kind).path for kind in ("phase", "profile")]
+    real = Path.glob
+
+    def glob(path: Path, pattern: str) -> list[Path]:
+        return [path / "sent" / WAITING_FILE, *real(path, pattern)]
+
+    monkeypatch.setattr(Path, "glob", glob)
+    assert [folder.path for folder in waiting_folders(Spool())] == kept
+
+
+def test_what_was_sent_is_told_and_assessed_though_what_came_later_cannot_be_sent(
+    store: Store,
+) -> None:
+    study = study_of(store)
+    waiting_of(store, study, "phase").leave()
+    later = waiting_of(store, study, "profile")
+    said: list[str] = []
+    (row,) = tp.recover(warn=said.append)
+    assert (row["explained"], row["complete"]) == (["phase"], False)
+    assert "being sent by another command" in said[0]
+    assert "assessment.json" in {file.path for file in store.client.list_artifacts(study)}
+    later.leave()
+    (row,) = tp.recover()
+    assert (row["explained"], row["complete"]) == (["profile"], True)
+
+
+def test_what_was_sent_is_told_though_it_cannot_be_assessed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*arguments: Any) -> None:
+        raise StoreError("connection refused")
+
+    waiting_of(store, study_of(store), "phase").leave()
+    monkeypatch.setattr(recovering, "assess_again", gone)
+    said: list[str] = []
+    (row,) = tp.recover(warn=said.append)
+    assert (row["explained"], row["complete"], said) == (["phase"], False, ["connection refused"])

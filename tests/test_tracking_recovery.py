@@ -25,6 +25,7 @@ from recorded_studies import (
 )
 
 from trainperf_mlflow import api
+from trainperf_mlflow.api import recovering
 from trainperf_mlflow.errors import PlanError, StoreError
 from trainperf_mlflow.tracking import queries
 from trainperf_mlflow.tracking.recorder import Recorder
@@ -64,6 +65,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracking
     running.start()
     yield running
     running.kill()
+
+
+def left_by_a_killed_command(store: Store, name: str) -> str:
+    recorder = Recorder.start(store, a_study(name))
+    recorder.record_repeat(a_repeat(recorder.study_id))
+    recorder.folder.release()
+    return recorder.study_id
 
 
 def names_of_runs(store: Store) -> Counter[str]:
@@ -164,13 +172,7 @@ def test_runs_without_anything_on_disk_are_only_ended(store: Store) -> None:
 
 
 def test_one_damaged_study_holds_up_no_other(store: Store) -> None:
-    def left_by_a_killed_command(name: str) -> str:
-        recorder = Recorder.start(store, a_study(name))
-        recorder.record_repeat(a_repeat(recorder.study_id))
-        recorder.folder.release()
-        return recorder.study_id
-
-    broken, whole = map(left_by_a_killed_command, ("broken", "whole"))
+    broken, whole = (left_by_a_killed_command(store, name) for name in ("broken", "whole"))
     spool = Spool()
     (spool.folder(broken).path / "target.json").write_text("{")
     said: list[str] = []
@@ -183,6 +185,36 @@ def test_one_damaged_study_holds_up_no_other(store: Store) -> None:
 def test_recovering_nothing_known_is_refused(store: Store) -> None:
     with pytest.raises(PlanError, match="correct the id"):
         recover("0" * 32)
+    for ref in ("no such study", "abc", "0123456"):
+        with pytest.raises(PlanError, match=f"no results of a study '{ref}' wait on disk; correct"):
+            api.recover(ref)
+
+
+def test_a_study_that_waits_is_named_as_any_other(store: Store) -> None:
+    names = ("one", "alike", "alike")
+    one, *alike = (left_by_a_killed_command(store, name) for name in names)
+    (row,) = api.recover(one[:8])
+    assert (row["study_id"], row["ended"]) == (one, 3)
+    with pytest.raises(PlanError, match="2 studies that wait") as refused:
+        api.recover("alike")
+    assert all(study_id in str(refused.value) for study_id in alike)
+    with pytest.raises(PlanError, match=f"but of .*{alike[0]}"):
+        api.recover("one")
+    assert [row["study_id"] for row in api.recover(alike[0])] == alike[:1]
+    assert [row["study_id"] for row in api.recover("alike")] == alike[1:]
+
+
+def test_what_was_sent_of_a_study_is_told_though_it_cannot_be_decided(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise StoreError("connection refused")
+
+    left_by_a_killed_command(store, "one")
+    monkeypatch.setattr(recovering, "decide_again", gone)
+    said: list[str] = []
+    (row,) = api.recover(warn=said.append)
+    assert (row["ended"], row["complete"], said) == (3, False, ["connection refused"])
 
 
 def test_a_password_is_not_on_disk_and_asked_for_at_recovery(store: Store) -> None:

@@ -130,7 +130,7 @@ def opened(
         plan = make_plan(found.plan, where=f"the plan of study {study_id}")
         here = describe(plan, launcher, found.variants, found.workload.device)
         _refuse_another_workload(found.workload, here, study_id)
-        kept = Kept(study_id, kind)
+        kept = Kept(study_id, kind, found.name)
         try:
             yield Opened(store, found, plan, variants, launcher, kept, progress)
         finally:
@@ -164,6 +164,7 @@ def assess_again(
     The decision stays as it was recorded.
 
     Raises:
+        EvidenceError: the study was closed meanwhile.
         StoreError: the store cannot be read or written.
     """
     from trainperf_mlflow.tracking import names, queries

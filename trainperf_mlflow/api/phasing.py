@@ -47,7 +47,8 @@ def phase(
 
     Raises:
         PlanError: there is no such study, or ``repeats`` is not from 1 to 1000.
-        EvidenceError: the study is closed, or its workload is another one here.
+        EvidenceError: the study is closed, or was meanwhile (what was measured stays on disk), or
+            its workload is another one here.
         MeasurementError: memory is too short, or no variant's phases could be measured.
         StoreError: the store cannot be read or written.
         Interrupted: a signal ended it; what was measured until then is in MLflow.

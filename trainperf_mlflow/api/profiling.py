@@ -49,7 +49,8 @@ def profile(
 
     Raises:
         PlanError: there is no such study, or ``top`` or ``steps`` is out of range.
-        EvidenceError: the study is closed, or its workload is another one here.
+        EvidenceError: the study is closed, or was meanwhile (what was traced stays on disk), or
+            its workload is another one here.
         MeasurementError: no variant could be traced.
         StoreError: the store cannot be read or written.
         Interrupted: a signal ended it; what was traced until then is in MLflow.
@@ -100,7 +101,7 @@ def _record(found: Opened, attempts: list[Attempt], steps: int) -> dict[str, Any
             summary = profile_summary(found.study.study_id, attempt)
             path = None
             if attempt.trace is not None:
-                path = trace_path(found.kept.path, attempt.variant)
+                path = trace_path(found.kept.path, attempt.variant).relative_to(found.kept.path)
             parcels.append(parcel(run_id, {PROFILE_FILE: summary}, trace=path))
     report = trace_evidence_report(
         found.study,

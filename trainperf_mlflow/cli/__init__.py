@@ -133,8 +133,9 @@ def decisions(
 def recover(study: str | None, tracking_uri: str | None, output: str) -> None:
     """Send to MLflow what a killed command or a lost server left on disk.
 
-    STUDY is the id of a study whose results wait on disk; without it, all of
-    them. Running it twice sends nothing twice.
+    STUDY is one whose results wait on disk: its id, a unique prefix of it, or
+    its name; without it, all of them. Of the whole id of any other study what
+    still runs is ended. Running it twice sends nothing twice.
     """
     import json
 

@@ -61,6 +61,23 @@ def closed_label(store: Store, study_id: str) -> str | None:
     return label
 
 
+def refuse_closed(store: Store, study_id: str, but: str) -> None:
+    """Refuse to add to a study that was closed meanwhile.
+
+    Args:
+        but: what becomes of what was to be added.
+
+    Raises:
+        EvidenceError: it is closed.
+        StoreError: the store cannot be read.
+    """
+    label = closed_label(store, study_id)
+    if label is not None:
+        raise EvidenceError(
+            f"study {study_id} was closed meanwhile, as {label!r}, and its evidence is final; {but}"
+        )
+
+
 def trace_place(store: Store, run_id: str) -> str:
     """Where a run's trace is: a file's path, or an address where artifacts are remote.
 
@@ -123,10 +140,12 @@ def send_assessment(store: Store, comparison: Comparison, note: str | None = Non
     """The assessment as the study's file and, where a note comes with it, in its comparison.
 
     Raises:
+        EvidenceError: the study was closed meanwhile; nothing is sent.
         StoreError: the store refuses.
     """
     assert comparison.assessment is not None
     client, study_id = store.client, comparison.study_id
+    refuse_closed(store, study_id, "its assessment stays as it was then")
     files = {ASSESSMENT_FILE: comparison.assessment.to_json()}
     tags = {}
     if note is not None:

@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainperf_mlflow.errors import EvidenceError, PlanError, StoreError
+from trainperf_mlflow.errors import PlanError, StoreError
 from trainperf_mlflow.tracking import names, writing
-from trainperf_mlflow.tracking.explaining import closed_label
+from trainperf_mlflow.tracking.explaining import refuse_closed
 from trainperf_mlflow.tracking.pictures import read_pictures, send_pictures
 from trainperf_mlflow.tracking.recorder import Recorder
 from trainperf_mlflow.tracking.search import runs_of_study
 from trainperf_mlflow.tracking.spool import Spool, StudyFolder, Target
 from trainperf_mlflow.tracking.store import Store, connect, read_store, refusals
 from trainperf_mlflow.tracking.uris import MASK, masked, resolve_uri
-from trainperf_mlflow.tracking.waiting import WaitingFolder, send_parcels
+from trainperf_mlflow.tracking.waiting import WaitingFolder, send_waiting
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def recover(
         study: a study's id, or its folder on disk.
 
     Raises:
+        EvidenceError: the study was closed meanwhile; what waits stays on disk.
         StoreError: the store fails, or another command has the study.
         PlanError: nothing is known about such a study.
     """
@@ -73,6 +74,11 @@ def recover(
     folder.acquire()
     try:
         store = _target_store(folder.target(), folder.study_id, tracking_uri)
+        refuse_closed(
+            store,
+            folder.study_id,
+            f"what waits is kept in {str(folder.path)!r}: delete it when it is of no use",
+        )
         with refusals(store.tracking_uri):
             running = _running(store, folder.study_id)
         recorder = Recorder.resume(store, folder, warn)
@@ -103,13 +109,7 @@ def recover_explanation(folder: WaitingFolder, *, tracking_uri: str | None = Non
     try:
         waiting = folder.read()
         store = _target_store(waiting.target, waiting.study_id, tracking_uri)
-        label = closed_label(store, waiting.study_id)
-        if label is not None:
-            raise EvidenceError(
-                f"study {waiting.study_id} was closed as {label!r} before its {waiting.kind} "
-                f"results came, and its evidence is final; delete {str(folder.path)!r}"
-            )
-        send_parcels(store, waiting.parcels)
+        send_waiting(store, waiting, folder.path)
         with suppress(StoreError, OSError):  # the results are there without their pictures
             send_pictures(store, waiting.study_id, read_pictures(folder.path))
         folder.remove()
@@ -147,11 +147,10 @@ def _end_runs(study_id: str, tracking_uri: str | None) -> Recovered:
                 f"{masked(store.tracking_uri)!r} has no such study; "
                 "correct the id, or set TRAINPERF_HOME or MLFLOW_TRACKING_URI"
             )
-        ended = _kill_running(store, study_id)
-    decision = next(
-        (run.data.tags.get(names.DECISION) for run in found if run.info.run_id == study_id), None
-    )
-    return Recovered(study_id, 0, ended, decision, True, store)
+        own = next((run.data.tags for run in found if run.info.run_id == study_id), {})
+        # The runs of a closed study are its evidence.
+        ended = 0 if names.CLOSED in own else _kill_running(store, study_id)
+    return Recovered(study_id, 0, ended, own.get(names.DECISION), True, store)
 
 
 def _running(store: Store, study_id: str) -> list[str]:

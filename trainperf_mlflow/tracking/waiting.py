@@ -27,6 +27,7 @@ from trainperf_mlflow.errors import StoreError
 from trainperf_mlflow.results.record import Record
 from trainperf_mlflow.tracking import names
 from trainperf_mlflow.tracking.entities import run_tags
+from trainperf_mlflow.tracking.explaining import refuse_closed
 from trainperf_mlflow.tracking.pictures import write_pictures
 from trainperf_mlflow.tracking.spool import Spool, SpoolError, Target, write_whole
 from trainperf_mlflow.tracking.store import Store, refusals
@@ -41,7 +42,7 @@ class Parcel(Record):
     run_id: str
     files: dict[str, str]  # artifact path -> JSON
     metrics: dict[str, float]
-    trace: str | None  # the trace's path
+    trace: str | None  # the trace's path within the folder that it waits in
     at_ms: int
 
 
@@ -49,6 +50,7 @@ class Waiting(Record):
     """The parcels of a command, and where they belong: ``waiting.json``."""
 
     study_id: str
+    study: str | None = None  # its name
     kind: str  # phase, profile
     target: Target
     parcels: tuple[Parcel, ...]
@@ -60,7 +62,9 @@ def parcel(
     metrics: Mapping[str, float] | None = None,
     trace: Path | None = None,
 ) -> Parcel:
-    """Objects to attach as JSON by their artifact paths, metrics, and a trace."""
+    """Objects to attach as JSON by their artifact paths, metrics, and a trace by its path within
+    the folder that it waits in: the folder may be moved.
+    """
     return Parcel(
         run_id=run_id,
         files={name: json.dumps(content, indent=2) for name, content in files.items()},
@@ -73,10 +77,10 @@ def parcel(
 class Kept:
     """A folder that holds results until MLflow has them; it is left where sending fails."""
 
-    def __init__(self, study_id: str, kind: str) -> None:
+    def __init__(self, study_id: str, kind: str, study: str | None = None) -> None:
         spool = Spool()
         spool.prepare()
-        self.study_id, self.kind = study_id, kind
+        self.study_id, self.kind, self.study = study_id, kind, study
         self.path = Path(tempfile.mkdtemp(prefix=f"{kind}-{study_id[:12]}-", dir=spool.root))
         self._lock = FileLock(self.path / "lock")
         self._lock.acquire()
@@ -103,6 +107,7 @@ class Kept:
         """Have parcels wait, so that not even a kill loses them; what keeps them from the disk."""
         self._waiting = Waiting(
             study_id=self.study_id,
+            study=self.study,
             kind=self.kind,
             target=Target(
                 tracking_uri=masked(store.tracking_uri), experiment_id=store.experiment_id
@@ -112,17 +117,18 @@ class Kept:
         return self.keep(WAITING_FILE, self._waiting.to_json(indent=None))
 
     def send(self, store: Store, pictures: Mapping[str, bytes] | None = None) -> None:
-        """Send what waits; it goes on waiting where the store fails.
+        """Send what waits; it goes on waiting where it is not sent.
 
         Args:
             pictures: by artifact path; they wait, too.
 
         Raises:
+            EvidenceError: the study was closed meanwhile.
             StoreError: the store refuses.
         """
         assert self._waiting is not None
         try:
-            send_parcels(store, self._waiting.parcels)
+            send_waiting(store, self._waiting, self.path)
         except StoreError as error:
             with suppress(OSError):
                 write_pictures(self.path, pictures or {})
@@ -192,28 +198,38 @@ class WaitingFolder:
 
 def waiting_folders(spool: Spool) -> Iterator[WaitingFolder]:
     """The folders of commands whose results a store did not take, in their order in time."""
-    found = list(spool.root.glob(f"*/{WAITING_FILE}"))
-    for path in sorted(found, key=lambda path: (path.stat().st_mtime_ns, path)):
+    found = []
+    for path in spool.root.glob(f"*/{WAITING_FILE}"):
+        with suppress(FileNotFoundError):  # another command has just sent and removed it
+            found.append((path.stat().st_mtime_ns, path))
+    for _, path in sorted(found):
         yield WaitingFolder(path.parent)
 
 
-def send_parcels(store: Store, parcels: Iterable[Parcel]) -> None:
-    """Send parcels to their runs; sending them again changes nothing.
+def send_waiting(store: Store, waiting: Waiting, folder: Path) -> None:
+    """Send what waits in a folder to its runs; sending it again changes nothing.
 
     Raises:
+        EvidenceError: the study was closed meanwhile; nothing is sent.
         StoreError: the store refuses.
     """
-    for one in parcels:
-        _send(store, one)
+    refuse_closed(
+        store,
+        waiting.study_id,
+        f"its {waiting.kind} results are kept in {str(folder)!r}: delete it when it is of no use",
+    )
+    for one in waiting.parcels:
+        _send(store, one, folder)
 
 
-def _send(store: Store, one: Parcel) -> None:
+def _send(store: Store, one: Parcel, folder: Path) -> None:
     client, run_id = store.client, one.run_id
     tags = names.digest_tags(one.files)
     with refusals(store.tracking_uri):
         if one.trace is not None:
-            client.log_artifact(run_id, one.trace, TRACE_FILE.rpartition("/")[0])
-            with Path(one.trace).open("rb") as file:
+            trace = folder / one.trace
+            client.log_artifact(run_id, str(trace), TRACE_FILE.rpartition("/")[0])
+            with trace.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             tags[f"{names.SHA256_PREFIX}{TRACE_FILE}"] = digest
         for name, text in one.files.items():
