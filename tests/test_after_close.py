@@ -43,6 +43,9 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def closed(store: Store) -> Recorder:
     """A study that nobody looked into before it was closed."""
     recorder = record_closable(store, "final", explained=False)
+    comparison = queries.load_comparison(store, recorder.study_id)
+    assessment = assess(comparison, recorder.values())
+    send_assessment(store, comparison.model_copy(update={"assessment": assessment}), "note")
     tp.close(recorder.study_id, "final-v1", tracking_uri=store.tracking_uri)
     return recorder
 
@@ -79,10 +82,8 @@ def test_what_phase_and_profile_measured_while_the_study_was_closed_waits_on_dis
         kept.send(store, {"plots/phases.png": b"png"})
     kept.leave()
     assert (kept.path / "waiting.json").exists()
-    comparison = queries.load_comparison(store, closed.study_id)
-    assessment = assess(comparison, closed.values())
     with pytest.raises(EvidenceError, match="its assessment stays"):
-        send_assessment(store, comparison.model_copy(update={"assessment": assessment}), "note")
+        send_assessment(store, queries.load_comparison(store, closed.study_id), "note")
     assert state_of(store, closed.study_id) == before
     assert_whole(store, closed.study_id)
 
@@ -165,6 +166,7 @@ def test_a_closed_study_is_told_without_commands_that_refuse_it(
         for lang in ("en", "zh")
     ]
     note = store.client.get_run(study_id).data.tags[names.NOTE]
+    assert "no phases yet" in note
     for text in (compared, printed(store, "show", study_id), note, *pages):
         assert "trainperf phase" not in text
         assert "trainperf profile" not in text
