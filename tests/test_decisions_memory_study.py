@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_studies import study, variant
+from paired_blocks import with_blocks
 
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import PlanError
@@ -48,6 +49,19 @@ def test_a_study_under_a_budget_says_which_limits_each_variant_breaks() -> None:
         "candidate_over_budget",
     )
     assert by_name["offload"].rollback is True
+
+
+@pytest.mark.parametrize("variants", [(BASE, CHECKPOINT, OFFLOAD), (BASE, OFFLOAD)])
+def test_a_budgets_decision_is_as_sure_as_what_it_is_about(
+    variants: tuple[VariantValues, ...],
+) -> None:
+    blocks = [[[v.metrics["step_time_ms"]] * 4] * len(v.repeats) for v in variants]
+    made = decided(*(with_blocks(v, own) for v, own in zip(variants, blocks, strict=True)))
+    about = {item.variant: item.decision.confidence for item in made.candidates}
+    assert about["offload"] == "unconfirmed"
+    assert made.decision.confidence == about.get(made.best_candidate or "", "unconfirmed")
+    assert about.get("checkpoint", "confirmed") == "confirmed"
+    assert decided(*variants).decision.confidence == "unconfirmed"
 
 
 def test_the_budget_is_in_the_table_the_note_and_the_json() -> None:

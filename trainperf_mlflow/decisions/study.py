@@ -32,6 +32,7 @@ from trainperf_mlflow.results.study import Study
 from trainperf_mlflow.results.values import VariantValues
 
 _RANK = {"accept": 0, "tune": 1, "reject": 2}
+_SURENESS = ("unfit", "unconfirmed", "confirmed")
 
 
 def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
@@ -92,7 +93,10 @@ def _choose(
     own = next((item.decision for item in compared if item.variant == choice.best), None)
     if choice.decision.decision == "accept" and own is not None and own.decision != "accept":
         return choice._replace(decision=own)
-    return choice
+    # As sure as what it is about: the best candidate, else that none of them is better.
+    about = [own] if own is not None else [item.decision for item in compared]
+    least = min((one.confidence for one in about), key=_SURENESS.index)
+    return choice._replace(decision=choice.decision.model_copy(update={"confidence": least}))
 
 
 def _order(case: Case, compared: CandidateComparison) -> tuple[int, float, str]:
