@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import made_studies
 import numpy as np
 import pytest
-from paired_blocks import normal_ratios, pairs_from
+from paired_blocks import normal_ratios, pairs_from, with_blocks
 
 from trainperf_mlflow.analysis.gate import Pair, gated
 from trainperf_mlflow.analysis.noise import disturbances, usual_references_ms
-from trainperf_mlflow.analysis.paired import estimate_time
+from trainperf_mlflow.analysis.paired import estimate_time, pairs_of
+from trainperf_mlflow.analysis.round_ratios import pairs_counted
 from trainperf_mlflow.results.repeats import Watch
-from trainperf_mlflow.results.values import BlockValues
+from trainperf_mlflow.results.values import BlockValues, VariantValues
 
 QUIET, SLOW = Watch(reference_ms=(0.3, 0.3)), Watch(reference_ms=(0.3, 0.45))
 
@@ -73,6 +75,31 @@ def test_a_wait_that_the_signal_is_without_disturbs_no_pair(waits_count: bool, l
         for index, pair in enumerate(pairs_from(normal_ratios(5, 0.0, 4)))
     ]
     assert len(gated(pairs, waits_count).pairs) == left
+
+
+def test_the_picture_shows_as_set_aside_what_the_estimate_set_aside() -> None:
+    def with_watches(values: VariantValues, slow: set[tuple[int, int]]) -> VariantValues:
+        repeats = tuple(
+            repeat.model_copy(
+                update={
+                    "blocks": tuple(
+                        watched(block, (repeat.index, block.index) in slow)
+                        for block in repeat.blocks
+                    )
+                }
+            )
+            for repeat in values.repeats
+        )
+        return values.model_copy(update={"repeats": repeats})
+
+    plain = with_blocks(made_studies.variant("baseline"), [[50.0, 50.1, 49.9, 50.0]] * 3)
+    baseline = with_watches(plain, {(0, 1)})
+    candidate = with_watches(plain.model_copy(update={"role": "candidate"}), {(2, 3)})
+    made = estimate_time(pairs_of(baseline, candidate), device="cpu")
+    assert made is not None
+    counted = pairs_counted(baseline, candidate, made)
+    assert [place for place, own in enumerate(counted) if not own] == [1, 11]
+    assert (made.set_aside, made.pairs) == (2, 10)
 
 
 def watched_blocks(references_ms: list[float]) -> list[BlockValues]:

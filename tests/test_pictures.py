@@ -266,6 +266,20 @@ def test_ratios_show_estimate_interval_margin_and_looks_where_they_are_given() -
     assert "margin" in texts(rich)
 
 
+def test_pairs_that_were_set_aside_are_hollow_and_not_counted() -> None:
+    counted = (True, False, True)
+    figure = figure_ratios(
+        made.variants(), [PairedRatios("bf16", (0.1, 0.5, 0.11), counted=counted)]
+    )
+    assert figure is not None
+    full, hollow = figure.axes[0].collections[:2]
+    assert [len(marks.get_offsets()) for marks in (full, hollow)] == [2, 1]  # type: ignore[arg-type]
+    assert len(hollow.get_facecolor()) == 0  # type: ignore[arg-type]
+    (name,) = figure.axes[0].get_xticklabels()
+    assert name.get_text() == "bf16\n2 of 3 pairs"
+    assert "hollow: disturbed from outside, set aside" in texts(figure)
+
+
 def test_round_ratios_are_those_of_rounds_in_which_both_ran() -> None:
     baseline = made_studies.variant("baseline", time=60.0)
     candidate = made_studies.variant(time=50.0, statuses=("ok", "oom", "ok"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from trainperf_mlflow.analysis.compare import measured, samples_per_step
+from trainperf_mlflow.analysis.gate import gated
 from trainperf_mlflow.analysis.paired import pairs_of
 from trainperf_mlflow.analysis.signal import Signal
 from trainperf_mlflow.results.estimates import PairedEstimate
@@ -28,6 +29,16 @@ def pair_ratios(
         math.log(per_sample(pair.baseline) / per_sample(pair.candidate))
         for pair in pairs_of(baseline, candidate)
     )
+
+
+def pairs_counted(
+    baseline: VariantValues, candidate: VariantValues, estimate: PairedEstimate
+) -> tuple[bool, ...]:
+    """Whether each pair of ``pair_ratios`` counts in the estimate, or was set aside."""
+    pairs = pairs_of(baseline, candidate)
+    counted = gated(pairs, estimate.signal == "gated wall", estimate.level).pairs
+    kept = set(map(id, counted))
+    return tuple(id(pair) in kept for pair in pairs)
 
 
 def round_ratios(baseline: VariantValues, candidate: VariantValues) -> tuple[float, ...]:

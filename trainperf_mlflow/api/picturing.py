@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from trainperf_mlflow.analysis.paired import pairs_of
-from trainperf_mlflow.analysis.round_ratios import pair_ratios, round_ratios
+from trainperf_mlflow.analysis.round_ratios import pair_ratios, pairs_counted, round_ratios
 from trainperf_mlflow.attribution import Attempt, Peaks, RooflinePoint
 from trainperf_mlflow.errors import Interrupted, StoreError
 from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
@@ -211,6 +211,7 @@ def _paired(
         high=_log_of(time.high_pct),
         margin=_log_of(time.margin_pct),
         looks=tuple(_looks(study, baseline, values)),
+        counted=pairs_counted(baseline, values, time),
     )
 
 

@@ -50,7 +50,8 @@ class PairedRatios:
 
     Attributes:
         ratios: one a pair, in the order in which they were measured.
-        estimate, low, high: of all pairs together, and its interval.
+        counted: whether each counts in the estimate; empty where all do.
+        estimate, low, high: of the pairs that count, and its interval.
         margin: differences smaller than this, either way, count as the same.
         looks: when it was decided whether to go on, of a study that might; the last one ended it.
     """
@@ -62,6 +63,7 @@ class PairedRatios:
     high: float | None = None
     margin: float | None = None
     looks: tuple[Looked, ...] = ()
+    counted: tuple[bool, ...] = ()
 
 
 def figure_ratios(
@@ -81,6 +83,7 @@ def figure_ratios(
         if any(item.estimate is not None for item in shown)
         else "",
         "grey: within the margin, the same" if margin is not None else "",
+        "hollow: disturbed from outside, set aside" if any(map(_aside, shown)) else "",
         _looks_note(shown),
         f"{len(shown)} of {len(usable)} candidates" if len(usable) > len(shown) else "",
         left_out(strange, "pair"),
@@ -138,8 +141,14 @@ def _looks_note(shown: Sequence[PairedRatios]) -> str:
     return f"{earlier}; {end}" if any(len(item.looks) > 1 for item in shown) else end
 
 
+def _aside(item: PairedRatios) -> int:
+    """How many pairs do not count."""
+    return item.counted.count(False)
+
+
 def _pairs(item: PairedRatios) -> str:
-    return f"{len(item.ratios)} pair{'' if len(item.ratios) == 1 else 's'}"
+    of = f"{len(item.ratios) - _aside(item)} of " if _aside(item) else ""
+    return f"{of}{len(item.ratios)} pair{'' if len(item.ratios) == 1 else 's'}"
 
 
 def _percent(ratio: float) -> str:
@@ -158,16 +167,23 @@ def _draw(axes: Axes, column: int, item: PairedRatios, look: Look) -> None:
     def place(pair: float) -> float:
         return column + _COLUMN * ((pair + 0.5) / count - 0.5)
 
-    points = [(place(i), ratio) for i, ratio in enumerate(item.ratios) if math.isfinite(ratio)]
-    axes.scatter(
-        [x for x, _ in points],
-        [y for _, y in points],
-        s=max(12.0, 46.0 - count / 4),
-        color=look.color,
-        marker=look.marker,
-        alpha=0.75,
-        zorder=3,
-    )
+    counted = item.counted or (True,) * count
+    for counts in (True, False):
+        points = [
+            (place(i), ratio)
+            for i, (ratio, own) in enumerate(zip(item.ratios, counted, strict=True))
+            if math.isfinite(ratio) and own == counts
+        ]
+        axes.scatter(
+            [x for x, _ in points],
+            [y for _, y in points],
+            s=max(12.0, 46.0 - count / 4),
+            edgecolors=look.color,
+            facecolors=look.color if counts else "none",
+            marker=look.marker,
+            alpha=0.75,
+            zorder=3,
+        )
     sides = (column - _COLUMN / 2 - 0.06, column + _COLUMN / 2 + 0.06)
     if item.low is not None and item.high is not None:
         axes.fill_between(sides, item.low, item.high, color=look.color, alpha=0.2, linewidth=0)
