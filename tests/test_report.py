@@ -19,14 +19,19 @@ import trainperf_mlflow as tp
 from trainperf_mlflow.api import pages
 from trainperf_mlflow.cli import cli
 from trainperf_mlflow.decisions import memory_budget, memory_strategy
-from trainperf_mlflow.decisions.reasons import REASONS
+from trainperf_mlflow.decisions.evidence import OPEN_REASONS, RESTS_ON_GAINS
+from trainperf_mlflow.decisions.reasons import REASONS, conclude
+from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.errors import Interrupted, PlanError
+from trainperf_mlflow.reporting.note import run_note
 from trainperf_mlflow.reporting.report import page
 from trainperf_mlflow.reporting.report.content import report_content
 from trainperf_mlflow.reporting.report.material import Material
 from trainperf_mlflow.reporting.report.parts import Table
 from trainperf_mlflow.reporting.report.pull_request import markdown_page
 from trainperf_mlflow.reporting.report.texts import TEXTS, Words
+from trainperf_mlflow.reporting.table import to_text
+from trainperf_mlflow.results.estimates import Noise
 from trainperf_mlflow.tracking.store import Store
 
 LANGUAGES = ("en", "zh")
@@ -96,7 +101,7 @@ def test_the_verdict_comes_first_with_how_sure_it_is_and_what_to_do_next(seen: S
         "Which of bf16, checkpoint gives less time per step, at a cost that is worth it? Accept"
     )
     assert "Keep bf16." in verdict
-    assert "Time per step saves 20.0 % interval [+" in verdict
+    assert "Time per step saves 20.0 % interval [1" in verdict
     assert "Peak memory saves 21.9 % 640.0 to 500.0 MiB" in verdict
     assert "How sure confirmed: the same at both ends" in verdict
     assert "Next keep the change" in verdict
@@ -107,11 +112,14 @@ def test_every_variant_has_its_numbers_with_their_interval_and_its_decision(seen
     results = seen.sections["results"]
     assert re.search(r"baseline 50\.00 50\.00 to 50\.10 in 3 repeats", results)
     assert re.search(
-        r"bf16 best 40\.00 saves (?:9\.9|10\.0)\d ms \+20\.0 % \[\+1\d\.\d, \+2\d\.\d\]", results
+        r"bf16 best Accept faster confirmed 40\.00 saves (?:9\.9|10\.0)\d ms "
+        r"20\.0 % \[1\d\.\d, 2\d\.\d\]",
+        results,
     )
-    assert re.search(r"checkpoint 62\.00 costs 1[12]\.\d\d ms -24\.\d % \[-", results)
-    assert "Reject slower confirmed" in results
-    assert "the policy training would say" in results
+    assert re.search(
+        r"checkpoint Reject slower confirmed 62\.00 costs 1[12]\.\d\d ms 24\.\d % \[2", results
+    )
+    assert "by the fixed thresholds of the policy training" in results
 
 
 def test_the_change_and_the_proof_that_it_took_effect_are_told(seen: Seen) -> None:
@@ -172,6 +180,84 @@ def test_what_would_settle_an_open_study_is_told_in_both_languages() -> None:
     assert "大约再测 8 对测量块" in Seen(html(material, "zh")).sections["verdict"]
 
 
+@pytest.mark.parametrize(
+    "reason", [r for r, known in REASONS.items() if known.decision in ("tune", "reject")]
+)
+def test_more_pairs_are_asked_for_only_where_an_interval_leaves_it_open(reason: str) -> None:
+    material = made.whole()
+    left_open = reason in (*OPEN_REASONS, *RESTS_ON_GAINS)
+    decision = conclude(reason, "why", "goal", numbers={"more_pairs": 60.0})
+    comparison = material.comparison.model_copy(update={"decision": decision})
+    content = report_content(replace(material, comparison=comparison))
+    assert ("pairs" in content.verdict.settle) == left_open
+    assert content.verdict.next
+
+
+def test_no_page_asks_for_more_pairs_of_a_change_that_was_not_in_effect() -> None:
+    measured = tuple(
+        each.model_copy(update={"effect_verified": each.role == "baseline"})
+        for each in made.values()
+    )
+    material = made.bare()
+    comparison = decide_study(material.study, measured)
+    assert comparison.decision.reason == "change_without_effect"
+    material = replace(material, comparison=comparison, variants=measured)
+    for text in (html(material), markdown(material), to_text(comparison), run_note(comparison)):
+        assert "settle" not in text.replace(".settle", "")
+        assert "more pairs" not in text
+
+
+def test_what_is_confirmed_says_what_disturbed_it() -> None:
+    material = made.whole()
+    noise = Noise(level="noisy", text="", blocks=36, disturbed_blocks=11, measured_again=0)
+    candidates = tuple(
+        item.model_copy(update={"time": item.time and item.time.model_copy(update=aside)})
+        for item, aside in zip(
+            material.comparison.candidates, ({"set_aside": 4, "pairs": 8}, {}), strict=True
+        )
+    )
+    comparison = material.comparison.model_copy(update={"noise": noise, "candidates": candidates})
+    disturbed = replace(material, comparison=comparison)
+    assert (
+        "- **How sure**: confirmed, though something outside disturbed 11 of 36 blocks; "
+        "4 of 12 pairs set aside\n"
+    ) in markdown(disturbed)
+    sure = "已证实，但 36 个测量块中有 11 个受到外部干扰；12 对中有 4 对不计入"
+    assert sure in markdown(disturbed, "zh")
+
+
+def test_what_was_trained_is_said_with_its_sizes_as_far_as_they_are_known() -> None:
+    material = made.whole()
+    assert report_content(material).sizes == "quick, on cpu"
+    variants = tuple(
+        each.model_copy(update={"config": {"batch_size": 4 + place, "seq_len": 96}})
+        for place, each in enumerate(material.study.variants)
+    )
+    workload = material.study.workload.model_copy(
+        update={
+            "facts": {"parameters": 1510016},
+            "identity": {"device": {"type": "cpu", "name": "a processor"}},
+        }
+    )
+    study = material.study.model_copy(update={"variants": variants, "workload": workload})
+    sized = replace(material, study=study)
+    said = "1.51 M parameters, batch size 4, 5, 6, sequence length 96, on cpu (a processor)"
+    assert f"quick: {said}" in Seen(html(sized)).sections["verdict"]
+    assert f"\nquick: {said}\n" in markdown(sized)
+    assert "参数量 1.51 M，批量 4, 5, 6，序列长度 96" in markdown(sized, "zh")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_its_words_are_explained_at_its_end(lang: str) -> None:
+    seen = Seen(html(made.bare(), lang))
+    assert seen.order[-1] == "words"
+    terms = [name for name in TEXTS if name.startswith("term.")]
+    assert len(terms) == 13
+    for name in terms:
+        means = Words(lang)(name.replace("term.", "means."))  # type: ignore[arg-type]
+        assert means in seen.sections["words"].replace("&#39;", "'"), name
+
+
 # --- both languages ----------------------------------------------------------------------------
 
 
@@ -209,7 +295,7 @@ def test_the_chinese_report_has_no_english_of_its_own() -> None:
     # What is left are commands, codes and names.
     known = "bf checkpoint trainperf measure candidate goal step time compare profile quick stdlib "
     known += "min max gain cost eval loss delta pct met keep change abcdef flow report "
-    known += "convergence steps"
+    known += "convergence steps cpu"
     for section in ("verdict", "question", "rule", "again", "unchecked"):
         words = set(re.findall(r"[a-z]{3,}", seen.sections[section])) - {"d" * 64, "d" * 61 + "..."}
         assert words - set(known.split()) == set(), section
@@ -283,6 +369,7 @@ def test_markdown_is_short_and_has_one_table() -> None:
     assert text.startswith("### ✅ Accept: a study\n\n**Keep bf16.**")
     assert len(text) < 4000
     assert len(re.findall(r"^\| ---", text, re.MULTILINE)) == 1
+    assert "| variant | decision | time per step, ms |" in text
     assert "```sh\ntrainperf measure --candidate bf16 --goal step_time\n```" in text
     assert "- **How sure**: confirmed" in text
 
@@ -337,6 +424,9 @@ def test_an_imported_report_says_what_such_a_file_cannot_show(store: Store, fold
         assert f"trainperf import {name}" in sections["again"]
         assert f"evidence/source/{name}" in sections["evidence"]
         assert words("rule.bare") in sections["rule"]
+        # Nobody here has seen on which text a published loss was taken.
+        assert words("quality.checked") not in sections["quality"]
+    assert words("quality.imported") in sections["quality"]
 
 
 def test_a_compared_study_has_its_report_which_follows_what_is_decided(store: Store) -> None:

@@ -87,6 +87,9 @@ def test_the_report_fits_every_width_and_can_be_read(
             )
             assert wide <= there, f"{name} is {wide} pixels wide on a screen of {width}"
             seen.picture(f"report-{name}-{width}-{'dark' if dark else 'light'}")
+        # The pictures are drawn on white, which glares in the dark.
+        dimmed = seen.page.evaluate("[...document.images].map((i) => getComputedStyle(i).filter)")
+        assert {each != "none" for each in dimmed} <= {dark}
         contrasts = seen.page.evaluate(CONTRASTS)
         assert len(contrasts) > 100
         assert [found for found in contrasts if found[0] < LEAST_CONTRAST] == []
@@ -106,12 +109,27 @@ def test_the_verdict_is_seen_without_scrolling_and_all_pictures_are_drawn(
         assert min(widths) > 600
 
 
+def test_a_phone_shows_each_decision_without_scrolling(
+    browser: Browser, reports: dict[str, Path]
+) -> None:
+    with visit(browser, "", width=390, height=844) as seen:
+        for name in ("whole", "chinese"):
+            seen.page.goto(reports[name].as_uri())
+            ends = seen.page.evaluate(
+                "[...document.querySelectorAll('#results tr > :nth-child(2)')]"
+                ".map((cell) => cell.getBoundingClientRect().right)"
+            )
+            assert len(ends) == 4
+            assert max(ends) <= 390
+
+
 def test_it_prints_on_a4_with_what_was_folded(browser: Browser, reports: dict[str, Path]) -> None:
     with visit(browser, "", dark=True) as seen:
         seen.page.goto(reports["whole"].as_uri())
         seen.page.emulate_media(media="print")
         paper = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert paper == "rgb(255, 255, 255)"
+        assert seen.page.evaluate("getComputedStyle(document.images[0]).filter") == "none"
         seen.page.set_viewport_size({"width": 680, "height": 960})  # A4 without its margins
         wide = seen.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 680

@@ -24,7 +24,12 @@ from trainperf_mlflow.results.values import VariantValues
 # are not touched.
 _NO_GAIN = ("no_meaningful_gain", "no_goal_gain", "no_stable_end_to_end_gain")
 _SMALL_GAIN = ("gain_below_thresholds", "goal_gain_below_threshold")
-_TOUCHED = (*_NO_GAIN, *_SMALL_GAIN, "cost_constraint_broken", "resource_gain_below_thresholds")
+RESTS_ON_GAINS = (
+    *_NO_GAIN,
+    *_SMALL_GAIN,
+    "cost_constraint_broken",
+    "resource_gain_below_thresholds",
+)
 # What more pairs could still change.
 OPEN_REASONS = ("gain_not_confirmed", "more_pairs_needed", "measurement_unfit")
 # Without an interval the candidate may take half the time or twice as much.
@@ -51,7 +56,7 @@ def with_evidence(
         decide: the rule.
         time: what the pairs say; None where no pair was complete.
     """
-    if decision.decision != "accept" and decision.reason not in _TOUCHED:
+    if decision.decision != "accept" and decision.reason not in RESTS_ON_GAINS:
         return decision
     worst, best = (decide(_at(case, time, end)) for end in ("low", "high"))
     verdict = _verdict(decision, worst, best, case, time)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from trainperf_mlflow.decisions.reasons import Language
-from trainperf_mlflow.reporting.report import numbers, proof, reasons
+from trainperf_mlflow.reporting.report import numbers, proof, reasons, terms
 from trainperf_mlflow.reporting.report.material import Material, name, said
 from trainperf_mlflow.reporting.report.parts import Content, Facts, Items, Part, Section
+from trainperf_mlflow.reporting.report.sizes import sizes
 from trainperf_mlflow.reporting.report.texts import Words
 from trainperf_mlflow.reporting.report.verdict import question, verdict
 from trainperf_mlflow.reporting.text import clipped, plain
@@ -33,12 +34,14 @@ def report_content(material: Material, lang: Language = "en") -> Content:
         proof.noise(material, words),
         proof.again(material, words),
         proof.evidence(material, words),
+        terms.section(words),
     )
     return Content(
         lang=lang,
         title=clipped(plain(material.study.name), _TITLE_CHARS),
         subtitle=_subtitle(material, words),
         question=question(material, words),
+        sizes=sizes(material, words),
         verdict=verdict(material, words),
         sections=tuple(_without_empty(section) for section in sections if section is not None),
         footer=words("footer", version=name(material.study.toolkit_version)),

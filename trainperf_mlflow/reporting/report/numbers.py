@@ -23,7 +23,7 @@ from trainperf_mlflow.reporting.report.parts import (
 )
 from trainperf_mlflow.reporting.report.texts import Words
 from trainperf_mlflow.reporting.report.told import reason_told, told
-from trainperf_mlflow.reporting.report.verdict import loss_change, saved, time_interval
+from trainperf_mlflow.reporting.report.verdict import as_worded, loss_change, saved, time_interval
 from trainperf_mlflow.reporting.text import number
 from trainperf_mlflow.results.comparison import CandidateComparison
 from trainperf_mlflow.results.decision import Decision
@@ -59,20 +59,21 @@ def results_table(material: Material, words: Words) -> Table:
         for metric, decimals in _METRICS
         if any(metric in variant.metrics for variant in material.variants)
     ]
-    columns = ("variant", *(metric for metric, _ in metrics), "decision")
+    # The decision first: on a phone the last columns are off the screen.
+    columns = ("variant", "decision", *(metric for metric, _ in metrics))
     rows = []
     if comparison.baseline is not None:
         baseline = comparison.baseline
         rows.append(
             (
                 Cell(name(baseline.name)),
+                Cell(words("baseline"), tone="faint"),
                 *(
                     _metric(
                         baseline.metrics, metric, decimals, _plain_range(baseline, metric, words)
                     )
                     for metric, decimals in metrics
                 ),
-                Cell(words("baseline"), tone="faint"),
             )
         )
     for item in comparison.candidates:
@@ -82,6 +83,7 @@ def results_table(material: Material, words: Words) -> Table:
         rows.append(
             (
                 Cell(name(item.variant), best),
+                _decision(item, comparison.standing_on(item), words),
                 *(
                     _metric(
                         item.metrics,
@@ -96,7 +98,6 @@ def results_table(material: Material, words: Words) -> Table:
                     )
                     for metric, decimals in metrics
                 ),
-                _decision(item, comparison.standing_on(item), words),
             )
         )
     return Table(tuple(words(f"column.{column}") for column in columns), tuple(rows))
@@ -126,25 +127,26 @@ def _against(
     if delta is None:
         return _plain_range(values, metric, words) if values is not None else ()
     if metric == "step_time_ms":
-        interval = time_interval(item, words, "interval.row")
-        how = (interval,) if interval else _percent(item, "step_time_pct")
+        interval = time_interval(item, words, "interval.row", delta)
+        how = (interval,) if interval else _percent(item, "step_time_pct", delta)
         without = () if interval or values is None else _plain_range(values, metric, words)
         return (saved(delta, f"{number(abs(delta), 2)} ms", words)[0], *how, *without)
     if metric == "peak_mem_mb":
         word, _ = saved(delta, f"{number(abs(delta), 1)} MiB", words)
-        bounds = [item.delta.get(f"peak_mem_mb_{end}") for end in ("low", "high")]
-        low, high = (f"{bound:+.1f}" if bound is not None else "" for bound in bounds)
+        ends = [f"peak_mem_mb_{end}" for end in ("low", "high")]
+        bounds = as_worded([item.delta[end] for end in ends if end in item.delta], delta)
         # Peaks of the same code are mostly equal to the byte.
-        spread = (words("interval.mb", low=low, high=high),) if low != high else ()
-        return (word, *_percent(item, "peak_mem_pct"), *spread)
+        apart = len(set(bounds)) == 2
+        spread = (words("interval.mb", low=bounds[0], high=bounds[1]),) if apart else ()
+        return (word, *_percent(item, "peak_mem_pct", delta), *spread)
     if metric in ("loss", "eval_loss"):
         return (loss_change(delta, words)[0],)
     return (f"{delta:+.2f}",)
 
 
-def _percent(item: CandidateComparison, key: str) -> tuple[str, ...]:
+def _percent(item: CandidateComparison, key: str, sign: float) -> tuple[str, ...]:
     percent = item.delta.get(key)
-    return () if percent is None else (f"{percent:+.1f} %",)
+    return () if percent is None else (f"{as_worded([percent], sign)[0]} %",)
 
 
 def _decision(item: CandidateComparison, decision: Decision, words: Words) -> Cell:
@@ -340,7 +342,7 @@ def quality(material: Material, words: Words) -> Section:
     sentence = (
         Paragraph(words("quality.not", variants=listed(missing)), "warn")
         if missing
-        else Paragraph(words("quality.checked"))
+        else Paragraph(words("quality.imported" if material.imported else "quality.checked"))
     )
     shown = Items(tuple(told(line, words) for line in loss_lines(material.comparison)))
     parts: list[Part] = [sentence, table, shown, *pictures(material, words, ("loss",))]

@@ -107,6 +107,7 @@ class Content:
     title: str
     subtitle: str
     question: str
+    sizes: str  # what was trained on what, in one line
     verdict: Verdict
     sections: tuple[Section, ...]
     footer: str

@@ -19,6 +19,7 @@ def markdown_page(content: Content) -> str:
     head = [
         f"### {_BADGES[verdict.decision]} {verdict.word}: {markdown(content.title)}",
         f"**{markdown(verdict.headline)}** {markdown(content.question)}",
+        markdown(content.sizes),
         _listed(
             [
                 *(
@@ -49,11 +50,11 @@ def _listed(rows: list[tuple[str, str]]) -> str:
 def _results(content: Content) -> str:
     section = content.section("results")
     table = next((p for p in section.parts if isinstance(p, Table)), None) if section else None
-    if table is None:
+    if table is None or not table.rows:
         return ""
     lines = [
         _row([markdown(column) for column in table.columns]),
-        _row(["---", *("---:" for _ in table.columns[1:-1]), "---"]),
+        _row(["---:" if cell.numeric else "---" for cell in table.rows[0]]),
         *(_row([_cell(cell) for cell in row]) for row in table.rows[:_MAX_ROWS]),
     ]
     return "\n".join(lines)

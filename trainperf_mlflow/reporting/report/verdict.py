@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from trainperf_mlflow.decisions.evidence import OPEN_REASONS
+from trainperf_mlflow.decisions.evidence import OPEN_REASONS, RESTS_ON_GAINS
 from trainperf_mlflow.reporting.report.material import Material, name, said
 from trainperf_mlflow.reporting.report.parts import Figure, Tone, Verdict
 from trainperf_mlflow.reporting.report.texts import Words
@@ -38,7 +38,7 @@ def verdict(material: Material, words: Words) -> Verdict:
         decision=decision.decision,
         word=words(f"decision.{decision.decision}"),
         headline=_headline(material, words),
-        sure=sure(decision, words),
+        sure=_sure(material, words),
         reason=reason_told(decision, words),
         settle=_settle(material, words),
         next=next_step(decision, words),
@@ -47,10 +47,24 @@ def verdict(material: Material, words: Words) -> Verdict:
     )
 
 
-def sure(decision: Decision, words: Words) -> str:
+def _sure(material: Material, words: Words) -> str:
+    decision, noise = material.comparison.standing, material.comparison.noise
     if decision.decision == "measure":
         return words("sure.measure")
-    return words(f"sure.{decision.confidence}")
+    about = [material.best] if material.best is not None else material.comparison.candidates
+    times = [candidate.time for candidate in about if candidate.time is not None]
+    aside = sum(time.set_aside for time in times)
+    if decision.confidence != "confirmed" or noise is None:
+        return words(f"sure.{decision.confidence}")
+    if noise.level == "quiet" and not aside:
+        return words("sure.confirmed")
+    return words(
+        "sure.confirmed.noisy",
+        disturbed=noise.disturbed_blocks,
+        blocks=noise.blocks,
+        aside=aside,
+        pairs=aside + sum(time.pairs for time in times),
+    )
 
 
 def next_step(decision: Decision, words: Words) -> str:
@@ -102,6 +116,8 @@ def _settle(material: Material, words: Words) -> str:
         return ""
     if material.imported:
         return words("settle.imported")
+    if not _left_open(decision):
+        return ""  # more pairs change nothing: the next step says what would
     if decision.confidence == "unfit":
         return words("settle.unfit")
     time = material.best.time if material.best is not None else None
@@ -112,6 +128,12 @@ def _settle(material: Material, words: Words) -> str:
         return words("settle.pairs", pairs=round(more), time=_duration(more * time.pair_s, words))
     open_ = decision.reason in OPEN_REASONS or time.what_would_settle is not None
     return words("settle.hopeless" if open_ else "settle.rule")
+
+
+def _left_open(decision: Decision) -> bool:
+    """Whether it is the intervals that leave a decision open, and not a failure or a budget."""
+    open_reasons = (*OPEN_REASONS, *RESTS_ON_GAINS)
+    return decision.decision == "accept" or decision.reason in open_reasons
 
 
 def _duration(seconds: float, words: Words) -> str:
@@ -141,7 +163,11 @@ def _time(best: CandidateComparison, before: dict[str, float], words: Words) -> 
     from_to = words(
         "from_to.wall", before=number(times[0], 2), after=number(times[1], 2), unit="ms"
     )
-    interval = time_interval(best, words, "interval")
+    time = best.time
+    worded = time is None or time.direction in ("faster", "slower")
+    interval = time_interval(
+        best, words, "interval" if worded else "interval.saved", percent if worded else 0.0
+    )
     detail = (
         words("interval.beside", interval=interval, from_to=from_to)
         if interval
@@ -149,7 +175,6 @@ def _time(best: CandidateComparison, before: dict[str, float], words: Words) -> 
             "interval.none", before=number(times[0], 2), after=number(times[1], 2), unit="ms"
         )
     )
-    time = best.time
     if time is not None and time.direction == "same":
         return Figure(title, words("same.within", margin=f"{time.margin_pct:g}"), detail)
     if time is not None and time.direction == "undecided":
@@ -158,18 +183,30 @@ def _time(best: CandidateComparison, before: dict[str, float], words: Words) -> 
     return Figure(title, value, detail, tone)
 
 
-def time_interval(candidate: CandidateComparison, words: Words, text: str) -> str:
-    """The saved time in percent with its interval; empty where there is none.
+def time_interval(candidate: CandidateComparison, words: Words, text: str, sign: float) -> str:
+    """The difference in time in percent with its interval; empty where there is none.
 
     Args:
         text: the name of the sentence that shows them.
+        sign: of what the word before it says.
     """
-    names = ("step_time_pct", "step_time_pct_low", "step_time_pct_high")
-    values = [candidate.delta.get(name) for name in names]
-    if None in values:
+    names = ("step_time_pct_low", "step_time_pct", "step_time_pct_high")
+    gains = [candidate.delta[name] for name in names if name in candidate.delta]
+    if len(gains) < len(names):
         return ""
-    shown = [f"{value:+.1f}" for value in values if value is not None]
-    return words(text, **dict(zip(("saved", "low", "high"), shown, strict=True)))
+    low, value, high = as_worded(gains, sign)
+    return words(text, value=value, low=low, high=high)
+
+
+def as_worded(gains: Sequence[float], sign: float) -> list[str]:
+    """Gains, the lowest first, as the word before them counts: after "costs" they are costs.
+
+    >>> as_worded([-38.7, -34.0], -36.3), as_worded([-0.7, 2.1], 0.0)
+    (['34.0', '38.7'], ['-0.7', '+2.1'])
+    """
+    if not sign:
+        return [f"{gain:+.1f}" for gain in gains]
+    return [f"{gain:z.1f}" for gain in (gains if sign > 0 else [-g for g in reversed(gains)])]
 
 
 def saved(sign: float, shown: str, words: Words) -> tuple[str, Tone]:

@@ -10,11 +10,12 @@ from trainperf_mlflow.reporting.report.texts.checking import CHECKING
 from trainperf_mlflow.reporting.report.texts.grounds import GROUNDS
 from trainperf_mlflow.reporting.report.texts.measured import MEASURED
 from trainperf_mlflow.reporting.report.texts.steps import STEPS
+from trainperf_mlflow.reporting.report.texts.terms import TERMS
 from trainperf_mlflow.reporting.report.texts.text import Text
 from trainperf_mlflow.reporting.report.texts.verdict import VERDICT
 
 TEXTS: Mapping[str, Text] = MappingProxyType(
-    {**VERDICT, **MEASURED, **GROUNDS, **CHECKING, **STEPS}
+    {**VERDICT, **MEASURED, **GROUNDS, **CHECKING, **STEPS, **TERMS}
 )
 
 

@@ -58,8 +58,9 @@ MEASURED: Mapping[str, Text] = MappingProxyType(
         "status.timeout": Text("timed out", "超时"),
         "of_each": Text("{variant}: {decision}. {reason}", "{variant}：{decision}。{reason}"),
         "other_policy": Text(
-            "{variant}: the policy {policy} would say {decision} ({reason})",
-            "{variant}：按规则 {policy} 则为“{decision}”（{reason}）",
+            "{variant}: by the fixed thresholds of the policy {policy} instead of this study's: "
+            "{decision} ({reason})",
+            "{variant}：若改用规则 {policy} 的固定阈值，则为“{decision}”（{reason}）",
         ),
         "variant": Text("{variant}: {text}", "{variant}：{text}"),
         "budget": Text("Budget: {text}", "预算：{text}"),
@@ -120,6 +121,11 @@ MEASURED: Mapping[str, Text] = MappingProxyType(
         "quality.checked": Text(
             "The eval losses of all variants were taken on held-out real text.",
             "所有变体的验证损失都取自留出的真实文本。",
+        ),
+        "quality.imported": Text(
+            "As the file says, quality was judged by these eval losses; on which text they were "
+            "taken nobody has seen here.",
+            "按文件所述，质量依据这些验证损失判断；它们取自哪些文本，这里无从核实。",
         ),
         "quality.not": Text(
             "Quality was not checked: no eval loss on held-out real text for {variants}. A loss on "

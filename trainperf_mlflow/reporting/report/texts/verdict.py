@@ -23,6 +23,16 @@ VERDICT: Mapping[str, Text] = MappingProxyType(
             "Written by trainperf {version}. This file needs no network.",
             "由 trainperf {version} 生成。本文件无需联网即可阅读。",
         ),
+        # what was trained
+        "sizes": Text(
+            "{workload}: {sizes}, on {device}", "负载 {workload}：{sizes}，设备 {device}"
+        ),
+        "sizes.none": Text("{workload}, on {device}", "负载 {workload}，设备 {device}"),
+        "comma": Text(", ", "，"),
+        "size.model": Text("model {value}", "模型 {value}"),
+        "size.parameters": Text("{value} parameters", "参数量 {value}"),
+        "size.batch_size": Text("batch size {value}", "批量 {value}"),
+        "size.seq_len": Text("sequence length {value}", "序列长度 {value}"),
         # the question
         "question": Text("The question", "问题"),
         "question.one": Text(
@@ -93,6 +103,12 @@ VERDICT: Mapping[str, Text] = MappingProxyType(
         "sure.confirmed": Text(
             "confirmed: the same at both ends of the intervals", "已证实：在区间两端结论都相同"
         ),
+        "sure.confirmed.noisy": Text(
+            "confirmed, though something outside disturbed {disturbed} of {blocks} blocks; "
+            "{aside} of {pairs} pairs set aside",
+            "已证实，但 {blocks} 个测量块中有 {disturbed} 个受到外部干扰；"
+            "{pairs} 对中有 {aside} 对不计入",
+        ),
         "sure.unconfirmed": Text("not confirmed", "尚未证实"),
         "sure.unfit": Text("the measurement is too disturbed", "测量受干扰过大，不足为凭"),
         "sure.measure": Text("nothing to confirm", "无需证实"),
@@ -144,7 +160,8 @@ VERDICT: Mapping[str, Text] = MappingProxyType(
         "quality.unchecked": Text("not checked", "未检验"),
         "interval": Text("interval [{low}, {high}] %", "区间 [{low}, {high}] %"),
         "interval.beside": Text("{interval}; {from_to}", "{interval}；{from_to}"),
-        "interval.row": Text("{saved} % [{low}, {high}]", "{saved} % [{low}, {high}]"),
+        "interval.saved": Text("interval [{low}, {high}] % saved", "节省区间 [{low}, {high}] %"),
+        "interval.row": Text("{value} % [{low}, {high}]", "{value} % [{low}, {high}]"),
         "interval.mb": Text("[{low}, {high}] MiB", "[{low}, {high}] MiB"),
         "interval.none": Text(
             "no interval; wall, mean: {before} to {after} {unit}",
