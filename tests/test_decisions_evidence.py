@@ -211,8 +211,8 @@ def test_values_that_differ_get_the_interval_of_students_t() -> None:
     base = rounds_of("baseline", [100.0, 102.0, 104.0])
     found = saved_by_round(base, rounds_of("t", [90.0, 91.0, 92.0]), "peak_mem_mb")
     assert found is not None
-    # Savings 10, 11, 12: mean 11, standard deviation 1, t for 2 degrees of freedom 4.303.
-    assert found == pytest.approx((11.0, 11.0 - 4.303 / 3**0.5, 11.0 + 4.303 / 3**0.5))
+    # Savings 10, 11, 12: mean 11, standard deviation 1, t for 2 degrees of freedom 4.302653.
+    assert found == pytest.approx((11.0, 11.0 - 4.302653 / 3**0.5, 11.0 + 4.302653 / 3**0.5))
 
 
 def test_one_round_of_a_count_is_exact_and_one_of_a_resident_set_says_nothing() -> None:

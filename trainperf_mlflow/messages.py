@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -44,11 +45,14 @@ def encodable(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as its author wrote it, cut where it is long.
+    """A value as its author wrote it, cut where it is long; of a path the end stays, its name.
 
-    >>> shown("abc"), len(shown("a" * 10_000))
-    ("'abc'", 80)
+    >>> shown("abc"), len(shown("a" * 10_000)), shown(PurePath("a" * 100, "b.json"))[-8:]
+    ("'abc'", 80, "/b.json'")
     """
+    if isinstance(value, PurePath):
+        path = str(value)
+        return repr(path if len(path) <= _MAX_SHOWN else "..." + path[3 - _MAX_SHOWN :])
     # Never the repr of a whole document: an author's mistake may be megabytes long.
     text = repr(value[:_MAX_SHOWN] if isinstance(value, str | bytes) else value)
     cut = len(text) > _MAX_SHOWN or (isinstance(value, str | bytes) and len(value) > _MAX_SHOWN)

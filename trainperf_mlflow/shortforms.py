@@ -75,7 +75,7 @@ def read_plan(path: Path) -> dict[str, Any]:
     Raises:
         PlanError: the file is missing, too large, no YAML, or no mapping.
     """
-    name = shown(str(path))
+    name = shown(Path(path))
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_PLAN_BYTES + 1)

@@ -99,7 +99,7 @@ def write_report(path: str | Path, text: str) -> None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise PlanError(
-            f"{shown(str(path))} cannot be written ({why}); give another --output"
+            f"{shown(Path(path))} cannot be written ({why}); give another --output"
         ) from None
 
 

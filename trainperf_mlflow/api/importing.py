@@ -73,7 +73,7 @@ def _read(path: Path) -> _Read:
     try:
         decide_imported(found, study, _values(found))  # refused before anything is written
     except (MeasurementError, PlanError) as error:
-        raise PlanError(f"{shown(str(path))} cannot be decided: {error}") from None
+        raise PlanError(f"{shown(Path(path))} cannot be decided: {error}") from None
     return _Read(str(path), found)
 
 

@@ -108,7 +108,7 @@ def regress(
 def _contract(given: str | Path | Mapping[str, Any] | None) -> ContractFile:
     if given is None:
         return ContractFile()
-    where = "the contract" if isinstance(given, Mapping) else shown(str(given))
+    where = "the contract" if isinstance(given, Mapping) else shown(Path(given))
     content = (
         given
         if isinstance(given, Mapping)

@@ -63,28 +63,27 @@ def read_document(path: Path, *, max_bytes: int = MAX_BYTES, wanted: str = REPOR
 
 def parse_document(data: bytes, name: str, wanted: str = REPORT) -> Document:
     """The same of bytes that were read already; ``name`` is for the messages."""
+    where = shown(Path(name))
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise PlanError(
-            f"{shown(name)} is no UTF-8 (byte {error.start}); save it as UTF-8"
-        ) from None
+        raise PlanError(f"{where} is no UTF-8 (byte {error.start}); save it as UTF-8") from None
     _refuse_depth(data, name)
     if not text.removeprefix(BOM).strip():
-        raise PlanError(f"{shown(name)} is empty; give {wanted}")
+        raise PlanError(f"{where} is empty; give {wanted}")
     try:
         content = json.loads(text.removeprefix(BOM), object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         what, remedy = _wrong(error, text, wanted)
         raise PlanError(
-            f"{shown(name)} {what}, line {error.lineno} column {error.colno}; {remedy}"
+            f"{where} {what}, line {error.lineno} column {error.colno}; {remedy}"
         ) from None
     except ValueError:  # Python reads no integer of more than 4300 digits
-        raise PlanError(f"{shown(name)} holds an integer of thousands of digits") from None
+        raise PlanError(f"{where} holds an integer of thousands of digits") from None
     if not isinstance(content, dict):
-        raise PlanError(f"{shown(name)} holds {_kind(content)}, no JSON object; give {wanted}")
+        raise PlanError(f"{where} holds {_kind(content)}, no JSON object; give {wanted}")
     for place, problem in _problems(content):
-        raise PlanError(f"{shown(name)}: {path_of(place)}: {problem}")
+        raise PlanError(f"{where}: {path_of(place)}: {problem}")
     return Document(name, text, hashlib.sha256(data).hexdigest(), content)
 
 
@@ -129,11 +128,11 @@ def _read(path: Path, max_bytes: int, wanted: str) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or str(error)
         raise PlanError(
-            f"{shown(str(path))} cannot be read ({why}); give the path of {wanted}"
+            f"{shown(Path(path))} cannot be read ({why}); give the path of {wanted}"
         ) from None
     if max(size, len(found)) > max_bytes:
         raise PlanError(
-            f"{shown(str(path))} has more than {max_bytes // 2**20} MiB; "
+            f"{shown(Path(path))} has more than {max_bytes // 2**20} MiB; "
             "a report has far less, so give the report itself, not a trace or a log"
         )
     return bytes(found)
@@ -150,7 +149,7 @@ def _refuse_depth(data: bytes, name: str) -> None:
             depth -= 1
         if depth > MAX_DEPTH:
             raise PlanError(
-                f"{shown(name)} is nested deeper than {MAX_DEPTH} (byte {match.start()}); "
+                f"{shown(Path(name))} is nested deeper than {MAX_DEPTH} (byte {match.start()}); "
                 "no report is, so give another file"
             )
 
