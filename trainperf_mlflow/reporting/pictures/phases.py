@@ -10,6 +10,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from trainperf_mlflow.analysis.hypothesis import ENOUGH_TIMES, trend
 from trainperf_mlflow.attribution import PHASES, Attempt, PhaseMeasurement
 from trainperf_mlflow.reporting.pictures.style import (
     INK,
@@ -25,6 +26,7 @@ from trainperf_mlflow.reporting.pictures.style import (
     safe,
     signed_percent,
 )
+from trainperf_mlflow.results.assessment import Trend
 from trainperf_mlflow.results.study import Variant
 
 # Of the longest bar: a number does not fit into less.
@@ -32,8 +34,9 @@ _ROOM_FOR_A_NUMBER = 0.085
 
 
 class Spread(NamedTuple):
-    """A mean over repeats, and their range."""
+    """A value of each repeat, and their mean and range."""
 
+    values: tuple[float, ...]
     mean: float
     low: float
     high: float
@@ -88,7 +91,7 @@ def _table(
             usable = finite(given)
             strange += len(given) - len(usable)
             if usable:
-                found[phase] = Spread(fmean(usable), min(usable), max(usable))
+                found[phase] = Spread(tuple(usable), fmean(usable), min(usable), max(usable))
         if found:
             table[name] = found
     return table, strange
@@ -99,30 +102,40 @@ def _total(phases: Mapping[str, Spread]) -> float:
 
 
 def _title(variants: Sequence[Variant], times: Table) -> str:
-    """What the phases say: for each candidate, which one moved its step time most."""
+    """What the phases say: for each candidate, which one moved its step time most.
+
+    A change that the repeats do not show, by the rule of the assessment, is none.
+    """
     baseline = next((v.name for v in variants if v.role == "baseline"), None)
-    if baseline not in times:
-        steps = [f"{safe(name)} {_total(phases):.4g} ms" for name, phases in times.items()]
+    steps = [f"{safe(name)} {_total(phases):.4g} ms" for name, phases in times.items()]
+    candidates = [name for name in times if name != baseline]
+    if baseline not in times or not candidates:
         return f"Phases of a step: {listed(steps)}"
     before = times[baseline]
-    findings = []
-    for name, after in times.items():
-        if name == baseline:
-            continue
-        moved = max(
-            (phase for phase in after if phase in before),
-            key=lambda phase: abs(after[phase].mean - before[phase].mean),
-            default=None,
-        )
-        if moved is None:
-            continue
-        old, new = before[moved].mean, after[moved].mean
-        findings.append(
-            f"{safe(name)}: {moved} {old:.3g} to {new:.3g} ms ({signed_percent(old, new)})"
-        )
-    if not findings:
-        return f"Phases of a step: {safe(baseline)} {_total(before):.4g} ms"
-    return f"What moved most in a step: {listed(findings, 3)}"
+    if all(_trends(before, times[name]) <= {"unknown"} for name in candidates):
+        few = f"with fewer than {ENOUGH_TIMES} repeats no change is known"
+        return f"Phases of a step: {listed(steps, 3)}; {few}"
+    return (
+        f"What moved most in a step: {listed([_moved(before, n, times[n]) for n in candidates], 3)}"
+    )
+
+
+def _trends(before: Mapping[str, Spread], after: Mapping[str, Spread]) -> set[Trend]:
+    return {_trend(before[phase], after[phase]) for phase in after if phase in before}
+
+
+def _trend(before: Spread, after: Spread) -> Trend:
+    return trend(before.values, after.values, ENOUGH_TIMES)
+
+
+def _moved(before: Mapping[str, Spread], name: str, after: Mapping[str, Spread]) -> str:
+    shown = [p for p in after if p in before and _trend(before[p], after[p]) in ("shrank", "grew")]
+    if not shown:
+        few = _trends(before, after) <= {"unknown"}
+        return f"{safe(name)}: " + ("not known" if few else "nothing beyond the repeats' spread")
+    most = max(shown, key=lambda phase: abs(after[phase].mean - before[phase].mean))
+    old, new = before[most].mean, after[most].mean
+    return f"{safe(name)}: {most} {old:.3g} to {new:.3g} ms ({signed_percent(old, new)})"
 
 
 def _draw_times(axes: Axes, shown: Sequence[str], times: Table) -> None:
