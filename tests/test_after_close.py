@@ -159,14 +159,14 @@ def test_a_closed_study_is_told_without_commands_that_refuse_it(
 ) -> None:
     study_id = closed.study_id
     compared = printed(store, "compare", study_id)
-    assert "no phases yet; no traces yet" in compared
+    assert "not looked at: phases; traces" in compared
     pages = [
         printed(store, "report", study_id, *format, "--lang", lang)
         for format in (("--format", "markdown"), ("--output", "-"))
         for lang in ("en", "zh")
     ]
     note = store.client.get_run(study_id).data.tags[names.NOTE]
-    assert "no phases yet" in note
+    assert "Not looked at: phases; traces" in note
     for text in (compared, printed(store, "show", study_id), note, *pages):
         assert "trainperf phase" not in text
         assert "trainperf profile" not in text

@@ -392,7 +392,7 @@ def test_where_the_cost_moved_is_the_phase_that_grew_and_what_now_comes_first() 
     once = explained(seen=phases(wobble=(1.0,)))
     other = explained("t", seen=phases("t", shifted(forward=90.0, backward=10.0), wobble=(1.0,)))
     few = assess_candidate("forward", once, other)
-    assert (few.moved_to, few.moved) == (None, "not known of time (1 repeat of both)")
+    assert (few.moved_to, few.moved) == (None, "not known with 1 repeat")
     assert {change.trend for change in few.time.values()} == {"unknown"}
     assert few.text.endswith("not known with fewer than 3 repeats of both")
     # What is nothing to the step is no place for its cost: data doubles to 2 of 100 ms.
@@ -503,6 +503,37 @@ def test_terminal_and_note_say_why_in_a_few_lines_and_json_has_all() -> None:
     assert Comparison.from_json(explaining.to_json()) == explaining
     assert explaining.summary()["assessment"]["next"][0]["code"] == "data_wait"
     assert comparison.summary()["assessment"] is None
+
+
+@pytest.mark.parametrize("goal", ["step_time", None])
+def test_what_was_not_looked_at_is_no_reason(goal: str | None) -> None:
+    comparison, values = compared(goal=goal)
+    unseen = comparison.model_copy(update={"assessment": assess(comparison, values)})
+    told = "ot looked at: phases: trainperf phase 01234567; traces: trainperf profile 01234567"
+    assert f"\nwhy: nothing is known yet\n  n{told}\n" in to_text(unseen, width=200)
+    note = run_note(unseen)
+    assert f"\n- N{told}" in note
+    assert "Why:" not in note
+    seen = comparison.model_copy(update={"assessment": assess(comparison, values, SEEN)})
+    assert "\nwhy\n  baseline: backward takes" in to_text(seen, width=200)
+    assert "\n- Not looked at: traces: trainperf profile 01234567" in run_note(seen)
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_what_too_few_repeats_show_is_said_to_be_not_known_in_plain_words(repeats: int) -> None:
+    comparison, values = compared()
+    few = {
+        name: phases(name, found["phase_ms"], wobble=(1.0,) * repeats)
+        for name, found in SEEN.items()
+    }
+    made = assess(comparison, values, few)
+    lines = why_lines(made)
+    known = f"not known with {repeats} repeat{'s' * (repeats - 1)}"
+    assert lines[1].startswith(
+        "checkpoint: whether backward changed (60 -> 90 ms) or cost moved: " + known
+    )
+    note = run_note(comparison.model_copy(update={"assessment": made}))
+    assert "\n- Fewer than 3 repeats of the phases of baseline, checkpoint, so" in note
 
 
 @pytest.mark.parametrize("width", [80, 120])

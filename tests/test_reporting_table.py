@@ -7,7 +7,9 @@ from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.note import MAX_NOTE, run_note, variant_notes
 from trainperf_mlflow.reporting.table import comparison_text, to_text
 from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.decision import Closed
 
+TIMES = {"baseline": 482.0, "tuned": 238.0}
 NASTY = "[red]<b>|a_b`\x1b[31m\u202e\nhttps://evil.example"
 
 
@@ -26,7 +28,7 @@ def test_the_table_has_every_metric_difference_and_decision():
         "bf16: saves 51 % of time and 3.1 % of peak memory, but eval loss is higher by 0.02",
         "accept bf16, unconfirmed (goal_met, policy goal)",
         "next: keep_change (keep the change)",
-        "the policy training would say: tune (gain_below_thresholds)",
+        "by the fixed thresholds of other policies instead of this study's goal: training: tune",
         "! slim: 1 ok, 1 oom",
     ):  # fmt: skip
         assert part in text
@@ -86,16 +88,35 @@ def test_a_probe_shows_what_was_measured():
 
 def test_the_note_begins_with_the_decision_and_holds_table_reason_and_next_action():
     note = run_note(comparison(), {"Study": "http://127.0.0.1:5000/#/x", "UI": "trainperf ui"})
-    lines = note.splitlines()
-    assert lines[0].rstrip() == (
-        "**accept: bf16**, unconfirmed (`goal_met`, policy `goal`, goal `step_time`). "
-        "Next: `keep_change`."
-    )
+    assert [line.rstrip() for line in note.splitlines()[:3]] == [
+        "**accept: bf16**, unconfirmed",
+        "[Study](<http://127.0.0.1:5000/#/x>)",
+        "`goal_met`, policy `goal`, goal `step_time`. Next: `keep_change`.",
+    ]
     assert "50.7 % better" in note
-    assert "[Study](<http://127.0.0.1:5000/#/x>)" in note
     assert "- UI: `trainperf ui`" in note
     assert "| bf16&nbsp;&nbsp;&nbsp; | 238.00 (saves 244.75, 50.7 %" in note
-    assert "The policy `training` would say: tune" in note
+    assert "instead of this study's goal: training: tune (gain" in note.replace("\\", "")
+
+
+@pytest.mark.parametrize("how", ["measured", "closed", "imported"])
+def test_the_links_stand_in_the_second_row_however_long_the_reason(how: str) -> None:
+    """MLflow lays a shade over what follows of a note until it is unfolded."""
+    made = comparison(variant("x" * 300, error="e" * 900, changed_variable="v" * 300))
+    if how == "closed":
+        closed = Closed.model_validate(
+            {**made.decision.model_dump(), "label": "final", "text": "long " * 200}
+        )
+        made = made.model_copy(update={"closed": closed})
+    if how == "imported":
+        reported = [variant(n, time=t, peak_mem_source="reported") for n, t in TIMES.items()]
+        made = decide_study(study("step_time"), reported)
+    notes = variant_notes(made, {"study": "#/s"})
+    assert set(notes) == {"baseline", *(item.variant for item in made.candidates)}
+    for note in (run_note(made, {"study": "#/s", "report": "#/r"}), *notes.values()):
+        first, second = note.splitlines()[:2]
+        assert len(first) <= 100
+        assert second.startswith("[the study](<#/s>)")
 
 
 def test_a_rejection_says_to_roll_back():
@@ -117,12 +138,14 @@ def test_a_variants_note_says_what_was_decided_about_it_and_its_numbers():
     notes = variant_notes(made, {"study": "#/s", "curves": "#/c"})
     assert list(notes) == [*(item.variant for item in made.candidates), "baseline"]
     candidate = notes["bf16"].replace("&nbsp;", "")
-    assert candidate.startswith("**accept**, unconfirmed (`goal_met`, policy `goal`)")
-    assert "Next: `keep_change`." in candidate
-    assert "[the study](<#/s>)" in candidate
+    assert candidate.startswith(
+        "**accept**, unconfirmed  \n[the study](<#/s>)  \n"
+        "`goal_met`, policy `goal`. Next: `keep_change`.  \n"
+    )
     assert "| step time ms | 482.75 | 238.00 | saves 244.75, 50.7 % |" in candidate
     assert "Changed: precision; the change was seen to be in effect." in candidate
     assert notes["baseline"].startswith("**Baseline**")
+    assert notes["baseline"].splitlines()[1].startswith("[the study](<#/s>)")
     assert "The study decided about bf16: **accept**" in notes["baseline"]
 
 

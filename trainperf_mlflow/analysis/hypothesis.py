@@ -192,7 +192,7 @@ def _moved(
     before, after = baseline.bottleneck, candidate.bottleneck
     repeats = min(len(baseline.repeats_ms()), len(candidate.repeats_ms()))
     if repeats < ENOUGH_TIMES:
-        said.append(f"not known of time ({repeats} repeat{'s' * (repeats != 1)} of both)")
+        said.append(f"not known with {repeats} repeat{'s' * (repeats != 1)}")
     elif before and after and before != after and _clearly_longer(time, after, before):
         moved_to = moved_to or after
         said.append(f"{after} instead of {before} takes the most time")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import get_args
 
@@ -18,10 +19,11 @@ from trainperf_mlflow.results.assessment import (
 _LINE_CHARS = 300
 _NAME_CHARS = 60
 _INDENT = "  "
+_UNSEEN = re.compile(r"^no (\w+) yet(?=:|$)")
 
 
 def why_lines(assessment: Assessment, width: int | None = None) -> list[str]:
-    """Four lines at most, and one for each candidate; the rest is in ``assessment.json``.
+    """Three lines at most, and one for each candidate; the rest is in ``assessment.json``.
 
     Args:
         width: columns of a terminal, of which the line of one among several candidates takes
@@ -30,10 +32,24 @@ def why_lines(assessment: Assessment, width: int | None = None) -> list[str]:
     return [clipped(line, _LINE_CHARS) for line in _lines(assessment, width)]
 
 
+def unseen_lines(assessment: Assessment) -> list[str]:
+    """What nobody looked at, and how to: that gives no reason. Then what else is missing."""
+    missing = [plain(text) for text in assessment.missing]
+    unseen = [_UNSEEN.sub(r"\1", text) for text in missing if _UNSEEN.match(text)]
+    others = [text for text in missing if not _UNSEEN.match(text)]
+    lines = [*(["not looked at: " + "; ".join(unseen)] if unseen else []), *others]
+    return [clipped(line, _LINE_CHARS) for line in lines]
+
+
+def why_block(assessment: Assessment, width: int) -> list[str]:
+    """All of it for a terminal of so many columns, its heading first."""
+    why = why_lines(assessment, width)
+    return ["why" if why else "why: nothing is known yet", *why, *unseen_lines(assessment)]
+
+
 def why_text(assessment: Assessment) -> str:
-    """The same with a heading, for a terminal."""
-    lines = why_lines(assessment, columns_of(None) - len(_INDENT))
-    return "\n".join(["why", *(f"{_INDENT}{line}" for line in lines)])
+    """The same as one text, indented under its heading."""
+    return f"\n{_INDENT}".join(why_block(assessment, columns_of(None) - len(_INDENT)))
 
 
 def _lines(assessment: Assessment, width: int | None) -> Iterator[str]:
@@ -52,8 +68,6 @@ def _lines(assessment: Assessment, width: int | None) -> Iterator[str]:
             yield line if alone or width is None else one_row(line, width)
     if assessment.next:
         yield _suggestion(assessment, assessment.next[0])
-    if assessment.missing:
-        yield "; ".join(plain(text) for text in assessment.missing)
 
 
 def _verdicts(assessment: Assessment) -> Iterator[str]:
@@ -80,9 +94,11 @@ def _relieved(assessment: Assessment, about: CandidateAssessment) -> str:
     change = about.time.get(assessment.bottleneck or "")
     if change is None:
         return ""
-    said = {"same": "is the same", "unclear": "is within the spread", "unknown": "is not known"}
-    times = f"{change.before:.3g} -> {change.after:.3g} ms"
-    return f"{assessment.bottleneck} {said.get(change.trend, change.trend)} ({times}); "
+    times = f"({change.before:.3g} -> {change.after:.3g} ms)"
+    if change.trend == "unknown":  # nor is the rest, and what follows says why
+        return f"whether {assessment.bottleneck} changed {times} or "
+    said = {"same": "is the same", "unclear": "changed within the repeats' spread"}
+    return f"{assessment.bottleneck} {said.get(change.trend, change.trend)} {times}; "
 
 
 def _suggestion(assessment: Assessment, suggestion: Suggestion) -> str:

@@ -6,11 +6,17 @@ import re
 from collections.abc import Iterable, Mapping
 
 from trainperf_mlflow.analysis.side_by_side import BASIS, told_gains
-from trainperf_mlflow.reporting.assessment import why_lines
+from trainperf_mlflow.reporting.assessment import unseen_lines, why_lines
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.losses import how_to_ask, loss_lines
 from trainperf_mlflow.reporting.noise import noise_lines
-from trainperf_mlflow.reporting.table import COLUMNS, difference_lines, how_sure, measured_line
+from trainperf_mlflow.reporting.table import (
+    COLUMNS,
+    difference_lines,
+    how_sure,
+    measured_line,
+    other_policies_line,
+)
 from trainperf_mlflow.reporting.text import clipped, markdown, number, plain
 from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
 from trainperf_mlflow.results.decision import Decision
@@ -49,9 +55,10 @@ def run_note(comparison: Comparison, links: Mapping[str, str] | None = None) -> 
     body = [
         _table(comparison),
         _notes(comparison),
-        _other_policies(comparison),
+        _listed(_upper(line) for line in other_policies_line(comparison)),
         _budget(comparison),
         _why(comparison),
+        _listed(_upper(line) for line in _unseen(comparison)),
         _listed((*loss_lines(comparison)[: 2 * _MAX_ROWS], *how_to_ask(comparison))),
         _listed(noise_lines(comparison)),
         _warnings(comparison),
@@ -71,8 +78,7 @@ def variant_notes(comparison: Comparison, links: Mapping[str, str] | None = None
     of, _ = _links({"study": links["study"]} if links and "study" in links else {})
     notes = {
         item.variant: _fitting(
-            _decided(comparison, item),
-            of,
+            _decided(comparison, item, of),
             _numbers(comparison, item),
             _effect(item),
         )
@@ -81,26 +87,28 @@ def variant_notes(comparison: Comparison, links: Mapping[str, str] | None = None
     if comparison.baseline is not None:
         decision, about = comparison.standing, comparison.standing_best
         best = f" about {_short(about)}" if about else ""
-        notes[comparison.baseline.name] = _fitting(
-            f"**Baseline**: what the candidates are measured against.{_BREAK}"
-            f"The study decided{best}: **{decision.decision}**{how_sure(decision)}.",
+        notes[comparison.baseline.name] = _lines(
+            "**Baseline**: what the candidates are measured against.",
             of,
+            f"The study decided{best}: **{decision.decision}**{how_sure(decision)}.",
         )
     return notes
 
 
-def _decided(comparison: Comparison, item: CandidateComparison) -> str:
-    decision = comparison.standing_on(item)
-    lines = [
-        f"{_closed(comparison)}**{decision.decision}**{how_sure(decision)} "
-        f"(`{decision.reason}`, policy `{decision.policy}`)",
-        _next(decision),
+def _decided(comparison: Comparison, item: CandidateComparison, of: str) -> str:
+    decision, own = comparison.standing_on(item), item.decision
+    before = f"Measured before the close: {own.decision}{how_sure(own)} (`{own.reason}`)."
+    return _lines(
+        f"{_closed(comparison)}**{decision.decision}**{how_sure(decision)}",
+        of,
+        f"`{decision.reason}`, policy `{decision.policy}`. {_next(decision)}",
         _short(decision.text, _TEXT_CHARS),
-    ]
-    if decision is not item.decision:
-        own = item.decision
-        lines.append(f"Measured before the close: {own.decision}{how_sure(own)} (`{own.reason}`).")
-    return _BREAK.join(lines)
+        "" if decision is own else before,
+    )
+
+
+def _lines(*lines: str) -> str:
+    return _BREAK.join(line for line in lines if line)
 
 
 def _closed(comparison: Comparison) -> str:
@@ -141,29 +149,18 @@ def _decision(comparison: Comparison, pages: str) -> str:
     decision, best = comparison.standing, comparison.standing_best
     of = f": {_short(best)}" if best else ""
     goal = f", goal `{comparison.goal}`" if comparison.goal else ""
-    lines = [
-        f"{_closed(comparison)}**{decision.decision}{of}**{how_sure(decision)} "
-        f"(`{decision.reason}`, policy `{decision.policy}`{goal}). {_next(decision)}",
-        # Further down MLflow lays a shade over the note, through which nobody can click.
+    return _lines(
+        f"{_closed(comparison)}**{decision.decision}{of}**{how_sure(decision)}",
+        # From the third row on MLflow lays a shade over the note, and nobody can click through.
         pages,
+        f"`{decision.reason}`, policy `{decision.policy}`{goal}. {_next(decision)}",
         _short(decision.text, _TEXT_CHARS),
         _short(_upper(measured_line(comparison)), _TEXT_CHARS) if comparison.closed else "",
-    ]
-    return _BREAK.join(line for line in lines if line)
+    )
 
 
 def _upper(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _other_policies(comparison: Comparison) -> str:
-    best = next(
-        (item for item in comparison.candidates if item.variant == comparison.standing_best), None
-    )
-    return "\n".join(
-        f"- The policy `{name}` would say: {other.decision} (`{other.reason}`)."
-        for name, other in (best.other_decisions.items() if best else ())
-    )
 
 
 def _next(decision: Decision) -> str:
@@ -259,6 +256,10 @@ def _budget(comparison: Comparison) -> str:
 def _why(comparison: Comparison) -> str:
     lines = why_lines(comparison.assessment) if comparison.assessment else []
     return "\n".join(f"- Why: {_short(line, _TEXT_CHARS)}" for line in lines)
+
+
+def _unseen(comparison: Comparison) -> list[str]:
+    return unseen_lines(comparison.assessment) if comparison.assessment else []
 
 
 def _listed(lines: Iterable[str]) -> str:

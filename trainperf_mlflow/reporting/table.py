@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainperf_mlflow.analysis.side_by_side import BASIS, told_gains
-from trainperf_mlflow.reporting.assessment import why_lines
+from trainperf_mlflow.reporting.assessment import why_block
 from trainperf_mlflow.reporting.budget import budget_lines
 from trainperf_mlflow.reporting.console import columns_of, rendered
 from trainperf_mlflow.reporting.next_steps import next_line
@@ -91,11 +91,9 @@ def comparison_view(comparison: Comparison, width: int) -> RenderableType:
             for warning in comparison.warnings
         ]
     if comparison.assessment is not None:
-        parts.append(Text("\nwhy"))
-        parts += [
-            Padding(Text(line, style="dim"), (0, 0, 0, 2))
-            for line in why_lines(comparison.assessment, width - 2)
-        ]
+        title, *lines = why_block(comparison.assessment, width - 2)
+        parts.append(Text(f"\n{title}"))
+        parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in lines]
     parts += [Text(""), *_decision(comparison)]
     return Group(*parts)
 
@@ -214,11 +212,25 @@ def _decision(comparison: Comparison) -> Iterator[RenderableType]:
             )
     if closed is not None:
         yield Text(measured_line(comparison), style="dim")
-    for name, other in best.other_decisions.items() if best else ():
-        yield Padding(
-            Text(f"the policy {name} would say: {other.decision} ({other.reason})", style="dim"),
-            (0, 0, 0, 2),
-        )
+    for line in other_policies_line(comparison):
+        yield Padding(Text(line, style="dim"), (0, 0, 0, 2))
+
+
+def other_policies_line(comparison: Comparison) -> list[str]:
+    """What other policies would say about the best candidate, and why they differ; or nothing."""
+    best = comparison.standing_best
+    said = [
+        f"{name}: {other.decision} ({other.reason})"
+        for item in comparison.candidates
+        if item.variant == best
+        for name, other in item.other_decisions.items()
+    ]
+    by = f"by the fixed thresholds of other policies instead of this study's {_asked(comparison)}"
+    return [f"{by}: {'; '.join(said)}"] if said else []
+
+
+def _asked(comparison: Comparison) -> str:
+    return "goal" if comparison.goal and comparison.policy == "goal" else "policy"
 
 
 def measured_line(comparison: Comparison) -> str:

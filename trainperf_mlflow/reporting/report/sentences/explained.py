@@ -111,7 +111,7 @@ _HYPOTHESIS = {
 _MOVED = {
     "not known: there are no phases of both": "未知：没有两侧的阶段数据",
     "{phase:phase} grew by {ms:n}": "{phase}阶段增加了 {ms}",
-    "not known of time ({count:n} repeat{s:plural} of both)": "时间未知（两侧只有 {count} 次重复）",
+    "not known with {count:n} repeat{s:plural}": "只有 {count} 次重复，无法得知",
     "{after:phase} instead of {before:phase} takes the most time": (
         "最耗时的阶段由{before}变为{after}"
     ),
