@@ -394,7 +394,7 @@ def test_where_the_cost_moved_is_the_phase_that_grew_and_what_now_comes_first() 
     few = assess_candidate("forward", once, other)
     assert (few.moved_to, few.moved) == (None, "not known with 1 repeat")
     assert {change.trend for change in few.time.values()} == {"unknown"}
-    assert few.text.endswith("not known with fewer than 3 repeats of both")
+    assert few.text.endswith("fewer than 3 repeats show no change")
     # What is nothing to the step is no place for its cost: data doubles to 2 of 100 ms.
     tiny = assess_candidate(
         None, BASELINE, explained("t", seen=phases("t", {**PHASE_MS, "data": 1.9}))

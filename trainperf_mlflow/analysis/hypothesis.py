@@ -138,7 +138,7 @@ def _of_phase(
     if change.trend == "same":
         return "refuted", f"{seen}: it did not shrink"
     if change.trend == "unknown":
-        return "not_shown", f"{seen}: not known with fewer than {ENOUGH_TIMES} repeats of both"
+        return "not_shown", f"{seen}: fewer than {ENOUGH_TIMES} repeats show no change"
     if change.trend == "unclear":
         return "not_shown", f"{seen}: that is within the repeats' spread"
     if step.trend != "shrank":

@@ -90,8 +90,8 @@ _HYPOTHESIS = {
     "{seen:t}: it {grew:grew}": "{seen}：{grew}",
     "{seen:t}: it grew": "{seen}：变大了",
     "{seen:t}: it did not shrink": "{seen}：没有变小",
-    "{seen:t}: not known with fewer than {least:n} repeats of both": (
-        "{seen}：两侧重复不足 {least} 次，无法得知"
+    "{seen:t}: fewer than {least:n} repeats show no change": (
+        "{seen}：重复不足 {least} 次，无法看出变化"
     ),
     "{seen:t}: that is within the repeats' spread": "{seen}：在各次重复的波动范围之内",
     "{seen:t}: it shrank, but the whole step did not ({before:n} -> {after:n})": (
