@@ -5,7 +5,7 @@ from made_studies import study, variant
 
 from trainperf_mlflow.decisions.study import decide_study
 from trainperf_mlflow.reporting.note import MAX_NOTE, run_note, variant_notes
-from trainperf_mlflow.reporting.table import comparison_text, to_text
+from trainperf_mlflow.reporting.table import COLUMNS, comparison_text, difference_lines, to_text
 from trainperf_mlflow.results.comparison import Comparison
 from trainperf_mlflow.results.decision import Closed
 
@@ -176,3 +176,22 @@ def test_a_note_stays_within_what_a_tag_holds_and_keeps_the_best_candidate():
 
 def test_commands_with_backticks_stay_code():
     assert "- UI: `` a`b ``" in run_note(comparison(), {"UI": "a`b"})
+
+
+@pytest.mark.parametrize(
+    ("ms", "percent", "low", "high", "lines"),
+    [
+        (11.0, 17.0, 13.7, 19.3, ["saves 11.00", "17.0 %", "[13.7, 19.3]"]),
+        (-23.0, -36.3, -38.7, -34.0, ["costs 23.00", "36.3 %", "[34.0, 38.7]"]),
+        (-0.3, -2.3, -8.3, 2.0, ["costs 0.300", "+2.3 %", "[-2.0, +8.3]"]),
+        (0.05, 0.4, -0.7, 2.1, ["saves 0.050", "+0.4 %", "[-0.7, +2.1]"]),
+    ],
+)
+def test_an_interval_is_counted_as_its_word_says(
+    ms: float, percent: float, low: float, high: float, lines: list[str]
+) -> None:
+    delta = {"step_time_ms": ms, "step_time_pct": percent}
+    delta |= {"step_time_pct_low": low, "step_time_pct_high": high}
+    first, *others = difference_lines(COLUMNS[0], delta)
+    assert first.split()[0] == lines[0].split()[0]
+    assert others == lines[1:]

@@ -140,7 +140,11 @@ def difference_lines(column: Column, delta: Mapping[str, float]) -> list[str]:
     lines = [f"{word} {number(abs(value), column.decimals)}" if sign else word]
     low, high = (delta.get(f"{column.percent}_{end}") for end in ("low", "high"))
     if percent is not None and low is not None and high is not None:
-        return [*lines, f"{percent:+.1f} %", f"[{low:+.1f}, {high:+.1f}]"]
+        # As the word says: what costs is counted as cost.
+        if word == "costs":
+            percent, low, high = -percent, -high, -low
+        signed = "+" if low < 0 else ""
+        return [*lines, f"{percent:{signed}.1f} %", f"[{low:{signed}.1f}, {high:{signed}.1f}]"]
     return lines if percent is None or not sign else [*lines, f"{number(abs(percent), 1)} %"]
 
 
