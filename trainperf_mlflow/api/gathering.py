@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from trainperf_mlflow.analysis.explanation import PHASES_FILE, PROFILE_FILE
 from trainperf_mlflow.errors import EvidenceError, PlanError
-from trainperf_mlflow.evidence.closing_report import Basis, Confidence, Regression
+from trainperf_mlflow.evidence.closing_report import Basis, Regression
 from trainperf_mlflow.evidence.exported import Exported
 from trainperf_mlflow.evidence.gates import BUDGET_POLICIES, Closable
 from trainperf_mlflow.evidence.manifest import (
@@ -28,6 +28,7 @@ from trainperf_mlflow.evidence.manifest import (
 from trainperf_mlflow.evidence.reading import parse_document
 from trainperf_mlflow.evidence.scope import scope_report
 from trainperf_mlflow.results.comparison import Comparison
+from trainperf_mlflow.results.decision import Confidence
 from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.results.repeats import StudyConvergence
 from trainperf_mlflow.results.study import Study

@@ -16,7 +16,7 @@ from trainperf_mlflow.analysis.rounds import saved_by_round
 from trainperf_mlflow.analysis.sequential import LADDER, PAIRS_PER_PROCESS_PAIR
 from trainperf_mlflow.decisions.case import Case
 from trainperf_mlflow.decisions.reasons import conclude
-from trainperf_mlflow.results.decision import Decision
+from trainperf_mlflow.results.decision import Confidence, Decision
 from trainperf_mlflow.results.estimates import PairedEstimate
 from trainperf_mlflow.results.values import VariantValues
 
@@ -43,7 +43,6 @@ _MEMORY = ("peak_mem_mb", "peak_reserved_mb", "host_peak_rss_mb")
 _TIME_GOALS = ("step_time_ms", "samples_per_s", "tokens_per_s")
 
 End = Literal["low", "high"]
-Confidence = Literal["confirmed", "unconfirmed", "unfit"]
 
 
 def with_evidence(

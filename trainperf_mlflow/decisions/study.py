@@ -26,13 +26,12 @@ from trainperf_mlflow.decisions.policies import GOALS, POLICIES
 from trainperf_mlflow.decisions.reasons import conclude
 from trainperf_mlflow.errors import MeasurementError, PlanError
 from trainperf_mlflow.results.comparison import CandidateComparison, Comparison
-from trainperf_mlflow.results.decision import Decision, Evaluation
+from trainperf_mlflow.results.decision import SURENESS, Decision, Evaluation
 from trainperf_mlflow.results.record import Status
 from trainperf_mlflow.results.study import Study
 from trainperf_mlflow.results.values import VariantValues
 
 _RANK = {"accept": 0, "tune": 1, "reject": 2}
-_SURENESS = ("unfit", "unconfirmed", "confirmed")
 
 
 def decide_study(study: Study, variants: Sequence[VariantValues]) -> Comparison:
@@ -95,7 +94,7 @@ def _choose(
         return choice._replace(decision=own)
     # As sure as what it is about: the best candidate, else that none of them is better.
     about = [own] if own is not None else [item.decision for item in compared]
-    least = min((one.confidence for one in about), key=_SURENESS.index)
+    least = min((one.confidence for one in about), key=SURENESS.index)
     return choice._replace(decision=choice.decision.model_copy(update={"confidence": least}))
 
 

@@ -12,11 +12,11 @@ from trainperf_mlflow.decisions.reasons import REASONS
 from trainperf_mlflow.evidence.manifest import SEMANTIC_ID, Entry, Sha256
 from trainperf_mlflow.messages import shown
 from trainperf_mlflow.results.assessment import Assessment
+from trainperf_mlflow.results.decision import Confidence
 from trainperf_mlflow.results.estimates import ConvergenceCheck
 from trainperf_mlflow.results.record import Record
 
 SCHEMA: Final = "profiling-optimization-benchmark/v1"
-Confidence = Literal["confirmed", "unconfirmed", "unfit"]
 # Only what was measured without a profiler is ever weighed.
 EVIDENCE_ROLES = {
     "adoption_metrics": "unprofiled_repeated_measurements",

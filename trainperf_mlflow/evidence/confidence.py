@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from trainperf_mlflow.evidence.closing_report import Basis, ClosingReport, Confidence, Regression
+from trainperf_mlflow.evidence.closing_report import Basis, ClosingReport, Regression
 from trainperf_mlflow.evidence.gates import Closable
 from trainperf_mlflow.results.comparison import Comparison
-from trainperf_mlflow.results.decision import Decision
-
-_ORDER: tuple[Confidence, ...] = ("unfit", "unconfirmed", "confirmed")
+from trainperf_mlflow.results.decision import SURENESS, Confidence, Decision
 
 
 def rests_on(found: Closable, accepted: Collection[str]) -> tuple[Basis, ...]:
@@ -48,7 +46,7 @@ def weakest(bases: Sequence[Basis]) -> Confidence:
     A ladder answers within its own scope, so its confidence bears no adoption.
     """
     counted = (base.confidence for base in bases if base.what != "activation_scope")
-    return min(counted, key=_ORDER.index, default="unconfirmed")
+    return min(counted, key=SURENESS.index, default="unconfirmed")
 
 
 def confidence_text(report: ClosingReport) -> str:

@@ -9,11 +9,11 @@ from pydantic import JsonValue
 from trainperf_mlflow.decisions.qualification import CandidateQualification
 from trainperf_mlflow.evidence.closing_report import (
     ClosingReport,
-    Confidence,
     DecisionScopes,
     Verdict,
 )
 from trainperf_mlflow.evidence.manifest import SEMANTIC_ID, Entry
+from trainperf_mlflow.results.decision import Confidence
 from trainperf_mlflow.results.estimates import ConvergenceCheck
 from trainperf_mlflow.results.record import Record, Setting
 from trainperf_mlflow.results.study import Study

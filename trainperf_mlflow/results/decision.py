@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from pydantic import Field
 
 from trainperf_mlflow.results.record import Record
 
+Confidence = Literal["confirmed", "unconfirmed", "unfit"]
+# The least sure first.
+SURENESS: Final[tuple[Confidence, ...]] = get_args(Confidence)[::-1]
 _HEADLINE: Final = {
     "decision",
     "reason",
@@ -31,7 +34,7 @@ class Decision(Record):
     # The numbers that decided, thresholds included, by their names.
     numbers: dict[str, float] = Field(default_factory=dict)
     # Only intervals can confirm; a rule on point values alone stays unconfirmed.
-    confidence: Literal["confirmed", "unconfirmed", "unfit"] = "unconfirmed"
+    confidence: Confidence = "unconfirmed"
 
     def headline(self) -> dict[str, Any]:
         """Its fields as every summary tells them, without the numbers."""
